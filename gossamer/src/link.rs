@@ -27,6 +27,7 @@ pub use crate::board::{MachineLoad, MachineUse};
 use crate::fabric::{self, with};
 use crate::remote::connections::{self, Connection};
 pub use crate::remote::gate::Gate;
+pub use crate::view::tasks::{BUSIEST_MAX, TaskSample, TasksSample};
 
 /// Share of the objects of `gossamer-heap`.
 pub const HEAP: ShareId = ShareId(0);
@@ -111,6 +112,12 @@ where
     M: Fn() -> MachineUse + NoRef + Copy + Send + 'static,
 {
     crate::board::loads_of_all(measure)
+}
+
+/// From now on the view of the program has the tasks of this machine that `show` returns: on a thread of its own, while
+/// somebody looks. The first call counts.
+pub fn show_tasks(show: fn() -> TasksSample) {
+    crate::view::tasks::show(show);
 }
 
 /// Returns whether the calling worker reaches other machines: those of a machine are connected one after the other, and
@@ -265,7 +272,7 @@ fn connection(machine: u16) -> Result<Rc<Connection>, Error> {
 #[cfg(test)]
 mod tests {
     /// Functions that safe code may call at any time: they change no memory in which a crate above has its values.
-    const SAFE: [&str; 25] = [
+    const SAFE: [&str; 26] = [
         "heap_bytes",
         "with_page_servers",
         "main_with_status",
@@ -276,6 +283,7 @@ mod tests {
         "on_worker_loss",
         "spawn_by_load",
         "loads",
+        "show_tasks",
         "is_connected",
         "has_page_servers",
         "page_server",

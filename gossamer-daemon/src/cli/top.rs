@@ -1,6 +1,7 @@
 //! `gossamer-launch top`: activity of a program's workers each second, busiest first.
 
 use comm::deadline::later;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
@@ -35,6 +36,8 @@ pub(super) struct Top {
 const ALL_LINES: usize = usize::MAX;
 /// Most published names that the screen shows.
 const NAMES_SHOWN: usize = 5;
+/// Most tasks that a screen of limited size shows.
+const TASKS_SHOWN: usize = 5;
 /// Most frames of a stack on a screen of limited size.
 const FRAMES_SHOWN: usize = 6;
 /// Time that `--once` waits for the stacks of stuck workers.
@@ -106,7 +109,7 @@ fn object(now: &Snapshot, workers: &[Rates]) -> serde_json::Value {
         json!({"machine": seen.sample.machine, "host": seen.sample.host, "pid": seen.sample.pid,
                "answers": seen.answers, "lost": seen.lost, "age_ms": seen.age_ms, "up_ms": seen.sample.up_ms,
                "resident_bytes": seen.sample.resident_bytes, "shared_bytes": seen.sample.shared_bytes,
-               "sent": seen.sample.sent})
+               "sent": seen.sample.sent, "tasks": seen.sample.tasks})
     };
     let machines: Vec<_> = now.machines.iter().map(machine).collect();
     let published: Vec<_> = published(now).collect();
@@ -169,10 +172,11 @@ fn screen(now: &Snapshot, mut workers: Vec<Rates>, lines: usize) -> String {
         "{:<10}{:<14}{:>10}{:>8}{:>7}{:>10}{:>10}{:>9}{:>12}{:>7}",
         "WORKER", "HOST", "SERVED/S", "BATCH", "BUSY", "QUEUED/S", "PARKS/S", "MEMORY", "ROUND TRIP", "STATE"
     );
+    let tasks = tasks(now, if lines == ALL_LINES { ALL_LINES } else { TASKS_SHOWN });
     let names = published(now).count();
     let shown = names.min(NAMES_SHOWN);
     let name_lines = shown + usize::from(names > shown);
-    let room = lines.saturating_sub(text.lines().count() + 2 + name_lines).max(1);
+    let room = lines.saturating_sub(text.lines().count() + 2 + tasks.lines().count() + name_lines).max(1);
     for worker in workers.iter().take(room) {
         let _ = writeln!(
             text,
@@ -192,11 +196,40 @@ fn screen(now: &Snapshot, mut workers: Vec<Rates>, lines: usize) -> String {
     if workers.len() > room {
         let _ = writeln!(text, "and {} more", workers.len() - room);
     }
+    text += &tasks;
     for named in published(now).take(shown) {
         let _ = writeln!(text, "`{}` is {} at {}", plain(&named.name), plain(&named.type_name), plain(&named.place));
     }
     if names > shown {
         let _ = writeln!(text, "and {} more names", names - shown);
+    }
+    text
+}
+
+/// Renders the tasks of all machines, if there are or were any, and the `most` busiest of them.
+fn tasks(now: &Snapshot, most: usize) -> String {
+    let living = || now.machines.iter().filter(|seen| seen.lost.is_none()).map(|seen| &seen.sample);
+    let (mut count, mut runnable, mut left) = (0, 0, BTreeMap::<&str, u64>::new());
+    for tasks in living().map(|sample| &sample.tasks) {
+        (count, runnable) = (count + tasks.count, runnable + tasks.runnable);
+        tasks.left.iter().for_each(|(reason, times)| *left.entry(reason).or_default() += times);
+    }
+    let mut text = String::new();
+    if count == 0 && left.is_empty() {
+        return text;
+    }
+    let reasons =
+        left.iter().map(|(reason, times)| format!("{}: {times}", plain(reason))).collect::<Vec<_>>().join(", ");
+    let moves: u64 = left.values().sum();
+    let _ = write!(text, "{count} task(s), {runnable} runnable, {moves} move(s)");
+    let _ = writeln!(text, "{}", if reasons.is_empty() { reasons } else { format!(" ({reasons})") });
+    let all = living().flat_map(|sample| sample.tasks.busiest.iter().map(|task| (sample.machine, task)));
+    let mut all: Vec<_> = all.collect();
+    all.sort_by_key(|(_, task)| std::cmp::Reverse(task.busy));
+    for (machine, task) in all.into_iter().take(most) {
+        let _ = write!(text, "task {} at m{machine}: {:.0} % busy", plain(&task.name), f64::from(task.busy) / 10.0);
+        let came = task.came_from.as_ref().map(|(from, reason)| format!(", came from m{from}: {}", plain(reason)));
+        let _ = writeln!(text, ", {} move(s){}", task.moves, came.unwrap_or_default());
     }
     text
 }
@@ -271,6 +304,32 @@ mod tests {
             (&json!("m0w0"), &json!("frame\x1b19"))
         );
         assert_eq!(told["stacks"].as_array().map(Vec::len), Some(2), "one is not known yet");
+    }
+
+    #[test]
+    fn tasks_are_listed_with_their_moves() {
+        use gossamer::view::tasks::{TaskSample, TasksSample};
+        let task = |number: u16| TaskSample {
+            name: format!("{number}\x1b"),
+            busy: 10 * number,
+            moves: 1,
+            came_from: (number % 2 == 0).then(|| (1, "idle core".to_owned())),
+            ..TaskSample::default()
+        };
+        let left = vec![("idle core".to_owned(), 3), ("its data".to_owned(), 1)];
+        let tasks = TasksSample { count: 40, runnable: 7, left, busiest: (0..9).map(task).collect() };
+        let (workers, sample) =
+            (vec![WorkerSample::default(); 30], MachineSample { tasks, ..MachineSample::default() });
+        let sample = MachineSample { workers, ..sample };
+        let now = Snapshot::new(vec![Seen { answers: true, sample, ..Seen::default() }], &[]);
+        let text = screen(&now, rates(None, &now), 24);
+        let wanted = "40 task(s), 7 runnable, 4 move(s) (idle core: 3, its data: 1)\n\
+                      task 8? at m0: 8 % busy, 1 move(s), came from m1: idle core\ntask 7? at m0: 7 % busy, 1 move(s)\n";
+        assert!(text.lines().count() <= 24 && text.contains(wanted), "{text}");
+        assert_eq!(text.matches("\ntask ").count(), 5);
+        assert_eq!(object(&now, &[])["machines"][0]["tasks"]["busiest"][8]["name"], "8\x1b");
+        let none = Snapshot::new(vec![Seen { answers: true, ..Seen::default() }], &[]);
+        assert!(!screen(&none, rates(None, &none), 24).contains("task"));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! - [`source`]: a program on any host, as its viewer sees it; [`Here`]: one that is this process; [`snapshot`]: the
 //!   last sample of each machine, and alerts; [`rates`]: changes between two; [`looks`]: questions on their way to the
 //!   thread that talks to the machines; [`backlog`]: waiting parts of the answers
+//! - [`mod@tasks`]: tasks of a machine, as the crate above that has them tells
 //! - [`chrome`]: a trace, as Chrome's JSON
 //! - with the feature `view`: `text`, the metrics; `page`, the page; `http` and `server`, which serve both
 //!
@@ -30,6 +31,7 @@ pub mod server;
 pub mod snapshot;
 pub mod source;
 mod stacks;
+pub mod tasks;
 #[cfg(feature = "view")]
 pub mod text;
 pub(crate) mod traffic;

@@ -11,6 +11,7 @@ use trust::TrusteeReference;
 use super::probe::Probes;
 pub use super::probe::ROUND_TRIP_BOUNDS_NS;
 use super::stacks::Stack;
+use super::tasks::{self, TasksSample};
 use super::traffic;
 use crate::losses::record;
 use crate::rack::{Program, try_program};
@@ -49,6 +50,9 @@ pub struct MachineSample {
     /// Machines that the program has lost, as far as this one knows, each with the cause.
     #[serde(default)]
     pub lost: Vec<(u16, String)>,
+    /// Tasks there.
+    #[serde(default)]
+    pub tasks: TasksSample,
     /// Stacks of workers that do not come to their loop, by the worker's number. Sampled anew every few seconds.
     #[serde(default)]
     pub stacks: Vec<(usize, Stack)>,
@@ -145,6 +149,7 @@ impl MachineSample {
             sent: traffic::sent(rack.machines().len()),
             published: names::published().into_iter().map(NamedTrust::of).collect(),
             lost: record::all().into_iter().map(|loss| (loss.machine, loss.cause)).collect(),
+            tasks: tasks::take(),
             stacks: (program.trustees.iter().enumerate())
                 .filter_map(|(place, worker)| Some((place, probes.stack_of(*worker)?)))
                 .collect(),

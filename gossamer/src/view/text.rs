@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 use super::sample::{MachineSample, ROUND_TRIP_BOUNDS_NS, WorkerSample};
 use super::snapshot::{SILENT_MS, Snapshot};
+use super::tasks::TasksSample;
 
 /// Format of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +118,7 @@ pub fn render(snapshot: &Snapshot, format: Format) -> String {
     text.round_trips();
     text.states();
     text.machines();
+    text.tasks();
     if format == Format::OpenMetrics {
         text.out += "# EOF\n";
     }
@@ -196,6 +198,38 @@ impl Text<'_> {
             for (number, worker) in seen.sample.workers.iter().enumerate() {
                 self.of_worker(name, machine, number, value(worker), 1.0);
             }
+        }
+    }
+
+    /// Writes the tasks of the machines, where there are or were any.
+    fn tasks(&mut self) {
+        let seen =
+            self.snapshot.machines.iter().zip(&self.labels).map(|(seen, (labels, _))| (&seen.sample.tasks, labels));
+        let with_tasks: Vec<_> = seen.filter(|(tasks, _)| tasks.count > 0 || !tasks.left.is_empty()).collect();
+        if with_tasks.is_empty() {
+            return;
+        }
+        let lines = |value: fn(&TasksSample) -> u64, name: &str| {
+            with_tasks
+                .iter()
+                .map(|(tasks, labels)| format!("{name}{{{labels}}} {}\n", value(tasks)))
+                .collect::<String>()
+        };
+        let there = lines(|tasks| tasks.count, "gossamer_tasks");
+        let runnable = lines(|tasks| tasks.runnable, "gossamer_tasks_runnable");
+        let left = with_tasks.iter().flat_map(|(tasks, labels)| {
+            tasks.left.iter().map(move |(reason, times)| {
+                format!("gossamer_task_moves_total{{{labels},reason=\"{}\"}} {times}\n", escaped(reason))
+            })
+        });
+        let left: String = left.collect();
+        for (name, kind, help, lines) in [
+            ("gossamer_tasks", "gauge", "Tasks of the heap.", there),
+            ("gossamer_tasks_runnable", "gauge", "Those among them that could run.", runnable),
+            ("gossamer_task_moves", "counter", "Tasks that have left for another machine.", left),
+        ] {
+            self.family(name, kind, "", help);
+            self.out += &lines;
         }
     }
 

@@ -80,6 +80,26 @@ fn machine_0_serves_the_view_of_all_machines() {
 }
 
 #[test]
+fn tasks_and_their_moves_are_shown() {
+    let meeting = Meeting::new();
+    let all = meeting.start_with(3, &["tasks-wait"], &[VIEW]);
+    let url = all[0].stderr.line("gossamer: view at ");
+    all[0].stdout.wait_for("works\n");
+    let mut told = serde_json::Value::Null;
+    wait_until("tasks on all machines", || {
+        told = top(&url);
+        told["machines"].as_array().unwrap().iter().all(|machine| machine["tasks"]["count"] == 2)
+    });
+    assert_eq!(told["machines"][0]["tasks"]["left"], serde_json::json!([["asked", 4]]), "{told}");
+    let task = &told["machines"][2]["tasks"]["busiest"][0];
+    assert_eq!((&task["moves"], &task["came_from"]), (&1.into(), &serde_json::json!([0, "asked"])), "{told}");
+    let metrics = get(&url, "metrics");
+    assert!(metrics.contains(",reason=\"asked\"} 4\n"), "{metrics}");
+    all[0].signal(Signal::TERM);
+    end(all);
+}
+
+#[test]
 fn a_lone_program_serves_its_own_view() {
     let start = |address: &str| {
         let mut command = Command::new(ROLES);

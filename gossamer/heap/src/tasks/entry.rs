@@ -29,8 +29,16 @@ pub(super) fn now_ns() -> u64 {
 pub(super) struct Past {
     pub(super) id: TaskId,
     pub(super) moves: u32,
-    /// Machine that it left last, and its steps a second there, if that move is to be judged.
-    pub(super) came_from: Option<(u16, Option<Rate>)>,
+    pub(super) came_from: Option<CameFrom>,
+}
+
+/// Last move of a task.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CameFrom {
+    pub(super) machine: u16,
+    pub(super) reason: Reason,
+    /// Steps a second there, if the move is to be judged.
+    pub(super) rate: Option<Rate>,
 }
 
 /// A task on this machine.

@@ -1,10 +1,10 @@
-//! The tasks of the rack, for people and tests.
+//! The tasks of the rack, for people and tests, and those of this machine for its view.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
 
-use gossamer::link;
+use gossamer::link::{self, BUSIEST_MAX, TaskSample, TasksSample};
 
 use super::registry::{self, Slot};
 use super::task_id::TaskId;
@@ -99,6 +99,31 @@ fn page(after: Option<TaskId>) -> [Option<TaskInfo>; PAGE] {
         moves: slot.entry.past.moves,
     });
     std::array::from_fn(|_| infos.next())
+}
+
+/// The view of the program shows the tasks of this machine.
+pub(super) fn show() {
+    link::show_tasks(sample);
+}
+
+fn sample() -> TasksSample {
+    let mut registry = registry::lock();
+    registry.measure();
+    let mut here: Vec<(&TaskId, &Slot)> = registry.slots().iter().collect();
+    here.sort_by(|(_, one), (_, other)| other.busy().total_cmp(&one.busy()));
+    let of_slot = |(id, slot): (&TaskId, &Slot)| TaskSample {
+        name: id.to_string(),
+        busy: (slot.busy() * 1000.0) as u16,
+        fetched_bytes: slot.fetched_bytes(),
+        moves: slot.entry.past.moves,
+        came_from: slot.entry.past.came_from.map(|move_here| (move_here.machine, move_here.reason.name().to_owned())),
+    };
+    TasksSample {
+        count: here.len() as u64,
+        runnable: registry.runnable().into(),
+        left: registry.left().map(|(reason, times)| (reason.name().to_owned(), times)).collect(),
+        busiest: here.into_iter().take(BUSIEST_MAX).map(of_slot).collect(),
+    }
 }
 
 #[cfg(test)]

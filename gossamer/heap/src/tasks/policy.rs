@@ -46,8 +46,21 @@ pub(super) enum Reason {
 }
 
 impl Reason {
+    /// All of them, by their numbers.
+    pub(super) const ALL: [Reason; 4] = [Reason::Idle, Reason::Data, Reason::Undone, Reason::Asked];
+
     pub(super) fn of(number: u32) -> Reason {
-        [Reason::Idle, Reason::Data, Reason::Undone][number.min(2) as usize]
+        Reason::ALL[(number as usize).min(Reason::ALL.len() - 1)]
+    }
+
+    /// Its name for people.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Reason::Idle => "idle core",
+            Reason::Data => "its data",
+            Reason::Undone => "undone",
+            Reason::Asked => "asked",
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use gossamer::link;
 
-use super::entry::{Counts, Entry, Past, now_ns};
+use super::entry::{CameFrom, Counts, Entry, Past, now_ns};
 use super::policy::{Candidate, Policy, Reason};
 use super::rate::{Rate, Windows};
 use super::task_id::TaskId;
@@ -54,6 +54,8 @@ pub(super) struct Registry {
     workers: Vec<u32>,
     /// Time that those have computed that are not here any more.
     gone_busy_ns: u64,
+    /// Tasks that have left, by the reason.
+    left: [u64; Reason::ALL.len()],
     policy: Option<Policy>,
 }
 
@@ -113,7 +115,7 @@ impl Slot {
 
     /// Judges its last move, once.
     fn judge(&mut self) {
-        let Some((from, Some(before))) = self.entry.past.came_from else { return };
+        let Some(CameFrom { machine: from, rate: Some(before), .. }) = self.entry.past.came_from else { return };
         if self.is_judged || self.entry.came.elapsed() < JUDGED_AFTER {
             return;
         }
@@ -138,11 +140,22 @@ impl Slot {
     pub(super) fn busy(&self) -> f64 {
         self.busy
     }
+
+    pub(super) fn fetched_bytes(&self) -> u64 {
+        self.fetched_bytes
+    }
 }
 
 impl Registry {
     const fn new() -> Registry {
-        Registry { tasks: BTreeMap::new(), gone: VecDeque::new(), workers: Vec::new(), gone_busy_ns: 0, policy: None }
+        Registry {
+            tasks: BTreeMap::new(),
+            gone: VecDeque::new(),
+            workers: Vec::new(),
+            gone_busy_ns: 0,
+            left: [0; Reason::ALL.len()],
+            policy: None,
+        }
     }
 
     /// Adds a task that was made here or has come here, at the worker with the fewest.
@@ -229,7 +242,8 @@ impl Registry {
     }
 
     /// A task leaves.
-    pub(super) fn leaves(&mut self, entry: &Entry, to: u16) {
+    pub(super) fn leaves(&mut self, entry: &Entry, to: u16, reason: Reason) {
+        self.left[reason as usize] += 1;
         entry.leave(to);
         self.policy().sent(time(), to);
     }
@@ -241,7 +255,12 @@ impl Registry {
         }
     }
 
-    fn runnable(&self) -> u32 {
+    /// Returns the reasons for which tasks have left, with their numbers.
+    pub(super) fn left(&self) -> impl Iterator<Item = (Reason, u64)> {
+        Reason::ALL.into_iter().zip(self.left).filter(|(_, times)| *times > 0)
+    }
+
+    pub(super) fn runnable(&self) -> u32 {
         self.tasks.values().filter(|slot| slot.entry.is_runnable()).count() as u32
     }
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 use gossamer::{NoRef, Place, Promise, link};
 use trust::link::panic_text;
 
-use super::entry::{Entry, Past, Running, now_ns};
+use super::entry::{CameFrom, Entry, Past, Running, now_ns};
+use super::list;
 use super::look::{SLICE_NS, look};
 use super::policy::Reason;
 use super::registry::{self, Whereabouts};
@@ -35,6 +36,7 @@ where
     F: Fn(&mut S) -> Step<R> + NoRef + Copy + Send + 'static,
     R: NoRef + Send + 'static,
 {
+    list::show();
     let entry = registry::lock().add(baggage.past, size_of::<Baggage<S, F, R>>());
     start_at(entry.worker.load(Relaxed), baggage, entry);
 }
@@ -145,10 +147,14 @@ where
     let own = gossamer::rack().machine();
     if let Some(entry) = &present.0 {
         let mut registry = registry::lock();
-        registry.leaves(entry, to);
+        registry.leaves(entry, to, reason);
         let is_judged = matches!(reason, Reason::Idle | Reason::Data);
         let rate = registry.rate(entry.past.id).filter(|_| is_judged);
-        baggage.past = Past { moves: entry.past.moves + 1, came_from: Some((own, rate)), ..entry.past };
+        baggage.past = Past {
+            moves: entry.past.moves + 1,
+            came_from: Some(CameFrom { machine: own, reason, rate }),
+            ..entry.past
+        };
     }
     let moves = baggage.past.moves;
     let arrived = trust::link::begin(link::service(to), move || {

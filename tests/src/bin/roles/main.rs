@@ -75,6 +75,7 @@ fn main() {
         ["tasks-spread"] => tasks::spread,
         ["tasks-follow"] => tasks::follow,
         ["tasks-lost"] => tasks::lost,
+        ["tasks-wait"] => tasks::wait,
         ["tasks-storm"] => tasks::storm,
         ["tasks-copied"] => tasks::copied,
         ["heap-storm"] => heap_losses::storm,

@@ -103,6 +103,23 @@ pub fn lost() {
     println!("lost ones after {took:?}, and all others");
 }
 
+/// Two tasks on each of three machines, which wait for ever.
+pub fn wait() {
+    let begin = |number: u16| {
+        Task::new(number, |number| {
+            let goal = *number % 3;
+            if gossamer::here().machine == goal {
+                return Step::<()>::Sleep(Duration::from_millis(1));
+            }
+            link::go_after_step(goal);
+            Step::Next
+        })
+    };
+    let tasks: Vec<_> = (0..6).map(begin).collect();
+    println!("works");
+    tasks.into_iter().for_each(|task| task.join().unwrap());
+}
+
 /// Tasks go from machine to machine all the time, while one is killed: each has its result or is lost with that one.
 pub fn storm() {
     let victim = fastrand::u16(1..3);
