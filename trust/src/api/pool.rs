@@ -16,14 +16,14 @@ use crate::api::settings::PoolSettings;
 use crate::config::{STACK_BYTES, UNWINDING_WAIT_MS};
 use crate::cores::{Cores, pin_to};
 use crate::deadline::deadline_after;
-use crate::fiber::stack::{StackError, round_stack_bytes};
+use crate::fiber::stack::round_stack_bytes;
 use crate::ids::TrusteeId;
 use crate::park::learn_wake_up;
-use crate::registry::Shared;
+use crate::registry::{Shared, TRUSTEES_MAX};
 use crate::runtime::seats::runner::Runner;
 use crate::runtime::seats::{Inbox, Runners, Seat};
 use crate::runtime::worker::current;
-use crate::runtime::worker::{self, Settings, Worker};
+use crate::runtime::worker::{self, NotMade, Settings, Worker};
 use crate::tune::tuner::Tuner;
 use crate::{JoinHandle, Trust, TrustSlice, TrusteeReference, spawn_on};
 
@@ -82,8 +82,6 @@ pub struct Builder {
     name: String,
 }
 
-/// Most threads of a process that can have a trustee at a time.
-const WORKERS_MAX: usize = 1 << 16;
 /// Most trustees of a pool that move.
 const SEATS_MAX: usize = 256;
 /// Most trustees of a tuned pool, unless their number is given.
@@ -126,6 +124,9 @@ impl Builder {
     }
     /// Number of trustees that have no worker of their own but move between the workers. The pool entrusts values to
     /// these alone. None unless set: then each worker has a trustee of its own, which stays.
+    ///
+    /// At most 256, as each worker looks at all it runs. A trustee can have any number of values: a million counters
+    /// need no more trustees than sixteen counters. A process can have 65,536 trustees at a time, those of threads included.
     ///
     /// ```
     /// let pool = trust::Threadpool::builder().workers(2).trustees(4).build();
@@ -223,9 +224,9 @@ impl Builder {
                 self.workers, self.dedicated
             )));
         }
-        if self.workers > WORKERS_MAX {
+        if self.workers > TRUSTEES_MAX {
             return Err(BuildError::Setting(format!(
-                "a pool of {} workers: give at most {WORKERS_MAX}, as many as can have a trustee in a process",
+                "a pool of {} workers: give at most {TRUSTEES_MAX}, as many as can have a trustee in a process",
                 self.workers
             )));
         }
@@ -322,7 +323,7 @@ impl Builder {
     }
 }
 
-fn not_made(error: Option<StackError>) -> BuildError {
+fn not_made(error: Option<NotMade>) -> BuildError {
     BuildError::Setting(
         error.map_or_else(|| "a worker ended before the pool began".to_owned(), |error| error.to_string()),
     )

@@ -154,7 +154,8 @@ impl fmt::Debug for TrusteeReference {
 /// Returns the trustee of the calling thread.
 ///
 /// # Panics
-/// In a destructor of a thread-local that runs after the thread's trustee has ended.
+/// In a destructor of a thread-local that runs after the thread's trustee has ended; on a thread that has none, where
+/// the process has 65,536 trustees, the most it can have.
 ///
 /// ```
 /// let counter = trust::local_trustee().entrust(0);

@@ -81,7 +81,7 @@ mod tests {
     fn a_core_is_wanted_by_who_is_idle_or_woken_there() {
         let thread = std::thread::spawn(move || {
             // Two indices that no other thread has meanwhile. Pinned, so that both are on one core.
-            let (me, other) = (registry::register().id, registry::register().id);
+            let [me, other] = [(); 2].map(|()| registry::register().expect("ids are left").id);
             // SAFETY: reads a number.
             #[expect(unsafe_code, reason = "a system call")]
             let core = unsafe { libc::sched_getcpu() };

@@ -31,6 +31,18 @@ use crate::stats::Counters;
 use crate::sync;
 use crate::trace::Logs;
 
+/// Most trustees of a process at a time: as many as an index can name.
+pub(crate) const TRUSTEES_MAX: usize = 1 << 16;
+
+/// There is no id for another trustee.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this process has {TRUSTEES_MAX} trustees, the most it can have at a time: one for each thread that uses trusts, \
+     and those of `Builder::trustees`. End threads and pools that are no longer needed, or use fewer trustees, each of \
+     which can have any number of values"
+)]
+pub(crate) struct TooMany;
+
 /// Number of the thread that runs a worker, which may change (`runtime/seats`).
 pub(crate) struct ThreadNumber(AtomicI32);
 
@@ -247,12 +259,13 @@ struct Table {
 
 impl Table {
     /// Takes an index and its next generation.
-    fn take(&mut self) -> (u16, u32) {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.entries.push(Entry::default());
-            u16::try_from(self.entries.len() - 1).expect("at most 65,536 threads of a process can have a trustee")
-        });
-        (index, self.entries[usize::from(index)].generation)
+    fn take(&mut self) -> Result<(u16, u32), TooMany> {
+        if let Some(index) = self.free.pop() {
+            return Ok((index, self.entries[usize::from(index)].generation));
+        }
+        let index = u16::try_from(self.entries.len()).map_err(|_| TooMany)?;
+        self.entries.push(Entry::default());
+        Ok((index, 0))
     }
 
     fn give_back(&mut self, index: u16) {
@@ -288,16 +301,25 @@ pub fn set_machine(machine: u16) -> Result<(), usize> {
     Ok(())
 }
 
-/// Gives the calling thread an id.
+/// Gives a new worker, of the calling thread, an id.
 ///
-/// # Panics
-/// If 65,536 threads of this process have a trustee at the same time.
-pub(crate) fn register() -> Arc<Shared> {
+/// # Errors
+/// If there are [`TRUSTEES_MAX`] in this process.
+pub(crate) fn register() -> Result<Arc<Shared>, TooMany> {
     let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
-    let (index, generation) = table.take();
+    let (index, generation) = table.take()?;
     let shared = Arc::new(Shared::new(TrusteeId::new(ids::machine(), index, generation)));
     table.entries[usize::from(index)].worker = Some(Arc::clone(&shared));
-    shared
+    Ok(shared)
+}
+
+/// Uses up ids until so many are left for trustees to come.
+#[cfg(all(test, not(loom)))]
+pub(crate) fn use_up_ids(left: usize) {
+    let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    while TRUSTEES_MAX - table.entries.len() > left {
+        let _ = table.take();
+    }
 }
 
 /// Takes back the id of a worker that has ended. True if it was the last worker.
@@ -347,16 +369,25 @@ mod tests {
     #[test]
     fn an_index_is_used_again_until_its_generations_are_used_up() {
         let mut table = Table::default();
-        assert_eq!((table.take(), table.take()), ((0, 0), (1, 0)));
+        assert_eq!((table.take(), table.take()), (Ok((0, 0)), Ok((1, 0))));
         table.give_back(0);
-        assert_eq!(table.take(), (0, 1));
+        assert_eq!(table.take(), Ok((0, 1)));
         table.entries[0].generation = u32::MAX - 2;
         table.give_back(0);
-        assert_eq!(table.take(), (0, u32::MAX - 1), "the last thread at this index");
+        assert_eq!(table.take(), Ok((0, u32::MAX - 1)), "the last thread at this index");
         table.give_back(0);
-        assert_eq!(table.take(), (2, 0), "it is retired");
+        assert_eq!(table.take(), Ok((2, 0)), "it is retired");
         table.give_back(1);
-        assert_eq!(table.take(), (1, 1));
+        assert_eq!(table.take(), Ok((1, 1)));
+    }
+
+    #[test]
+    fn a_trustee_that_ends_leaves_its_index_to_another() {
+        let mut table = Table::default();
+        (0..TRUSTEES_MAX).for_each(|index| assert_eq!(table.take(), Ok((index as u16, 0))));
+        assert_eq!((table.take(), table.take()), (Err(TooMany), Err(TooMany)));
+        table.give_back(u16::MAX);
+        assert_eq!((table.take(), table.take()), (Ok((u16::MAX, 1)), Err(TooMany)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 /// Exit status of a child whose body returned.
-pub(in crate::fiber) const FINISHED: i32 = 42;
+pub(crate) const FINISHED: i32 = 42;
 const VARIABLE: &str = "TRUST_FIBER_TEST_CHILD";
 
 /// Runs `body` in a process of its own: this test program again, with `path` (the test that calls this, with its

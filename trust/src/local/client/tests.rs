@@ -93,7 +93,7 @@ struct Both {
 
 impl Both {
     fn new() -> Both {
-        let peer = registry::register();
+        let peer = registry::register().expect("ids are left");
         let pair = Pair::new();
         Both {
             client: Outgoing::new(Arc::clone(&peer), Arc::clone(&pair)),

@@ -392,7 +392,7 @@ fn a_pair_tells_what_was_served_and_who_has_left() {
             serving.out.put(());
         }
     }
-    let (peer, pair) = (registry::register(), Pair::new());
+    let (peer, pair) = (registry::register().expect("ids are left"), Pair::new());
     let client = Outgoing::new(Arc::clone(&peer), Arc::clone(&pair));
     let incoming = worker::with(|worker| Incoming::new(Arc::clone(&worker.shared), Arc::clone(&pair)));
     let told = || (Client::served(&incoming), Client::batches(&incoming), Client::has_left(&incoming));

@@ -28,11 +28,10 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Instant;
 
 pub use self::bound::Bound;
-use crate::fiber::stack::StackError;
 use crate::park::Parker;
 use crate::park::forward::{Forward, Parkers};
 use crate::registry::Shared;
-use crate::runtime::worker::{Settings, Worker};
+use crate::runtime::worker::{NotMade, Settings, Worker};
 
 /// A trustee that moves, as all threads see it.
 pub(crate) struct Seat {
@@ -126,7 +125,7 @@ struct Leave {
 pub(crate) struct Make {
     settings: Settings,
     runners: Arc<Runners>,
-    made: mpsc::Sender<Result<Arc<Seat>, StackError>>,
+    made: mpsc::Sender<Result<Arc<Seat>, NotMade>>,
 }
 
 enum Item {
@@ -203,8 +202,8 @@ impl Runners {
     /// Makes a seat that this worker runs at first.
     ///
     /// # Errors
-    /// The operating system has no memory for it, or the worker has ended (`None`).
-    pub(crate) fn make(self: &Arc<Self>, runner: usize, settings: Settings) -> Result<Arc<Seat>, Option<StackError>> {
+    /// The operating system has no memory for it, the process has no id for it, or the worker has ended (`None`).
+    pub(crate) fn make(self: &Arc<Self>, runner: usize, settings: Settings) -> Result<Arc<Seat>, Option<NotMade>> {
         let (made, seat) = mpsc::channel();
         let make = Make { settings, runners: Arc::clone(self), made };
         self.send(runner, Item::Make(make)).map_err(|_| None)?;
@@ -214,6 +213,32 @@ impl Runners {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use crate::fiber::stack::child::{FINISHED, in_child};
+    use crate::registry;
+
+    #[test]
+    fn a_process_without_ids_refuses_trustees_and_says_how_many_it_can_have() {
+        const SELF: &str =
+            concat!(module_path!(), "::a_process_without_ids_refuses_trustees_and_says_how_many_it_can_have");
+        let output = in_child(SELF, || {
+            // This thread has one.
+            crate::local_trustee();
+            registry::use_up_ids(4);
+            let build = |trustees| crate::Threadpool::builder().workers(2).trustees(trustees).pin(false).try_build();
+            // A thread that has none, and gets none to end the pool that was begun.
+            let refused = std::thread::spawn(move || build(3).map(drop).expect_err("ids for four").to_string());
+            let refused = refused.join().expect("it does not panic");
+            assert!(refused.contains("has 65536 trustees") && refused.contains("use fewer trustees"), "{refused}");
+            // The pool that was not made has given its ids back.
+            let pool = build(2).expect("there are as many ids");
+            assert_eq!(pool.trustees().len(), 2);
+            let thread = std::thread::spawn(|| crate::local_trustee().id().index());
+            let said = thread.join().expect_err("there is none for the thread");
+            assert!(said.downcast_ref::<String>().is_some_and(|said| said.contains("has 65536 trustees")), "{said:?}");
+        });
+        assert_eq!(output.status.code(), Some(FINISHED), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
     #[test]
     fn moves_are_counted_and_those_that_undo_a_trial() {
         let pool = crate::Threadpool::builder().workers(2).trustees(1).pin(false).build();

@@ -16,8 +16,8 @@ use std::ptr::{self, NonNull};
 
 use crate::config::WATCHES;
 use crate::fiber::overflow::{self, AltStack};
-use crate::fiber::stack::StackError;
-use crate::runtime::worker::{Context, Settings, Worker};
+use crate::registry::TooMany;
+use crate::runtime::worker::{Context, NotMade, Settings, Worker};
 use crate::stats;
 use crate::unwind::{AbortOnUnwind, give_up, quietly, thread_name};
 
@@ -181,7 +181,8 @@ fn free(worker: *const Worker) {
     }
 }
 
-/// Calls `f` with the worker of this thread. `None` where it has ended (in destructors of thread-locals).
+/// Calls `f` with the worker of this thread. `None` where it has ended (in destructors of thread-locals), and where the
+/// process has as many trustees as it can have.
 #[inline(always)]
 pub(crate) fn try_with<R>(f: impl FnOnce(&Worker) -> R) -> Option<R> {
     let mut worker = WORKER.get();
@@ -203,7 +204,8 @@ pub(crate) fn existing<R>(f: impl FnOnce(&Worker) -> R) -> Option<R> {
 /// Calls `f` with the worker of this thread, which is made if there is none.
 ///
 /// # Panics
-/// In destructors of thread-locals that run after the worker has ended.
+/// In destructors of thread-locals that run after the worker has ended; where the process has as many trustees as it
+/// can have.
 #[inline(always)]
 pub(crate) fn with<R>(f: impl FnOnce(&Worker) -> R) -> R {
     try_with(f).unwrap_or_else(|| ended())
@@ -211,6 +213,9 @@ pub(crate) fn with<R>(f: impl FnOnce(&Worker) -> R) -> R {
 
 #[cold]
 fn ended() -> ! {
+    if !ENDED.get() {
+        panic!("{TooMany}");
+    }
     panic!("this thread is ending and its trustee is gone: a thread-local's destructor cannot delegate any more")
 }
 
@@ -218,19 +223,27 @@ fn ended() -> ! {
 #[cold]
 #[inline(never)]
 fn start_with_defaults() -> Option<*const Worker> {
-    start(Settings::default())
+    try_start(Settings::default()).unwrap_or_else(|error| match error {
+        NotMade::TooMany(_) => None,
+        NotMade::Stack(_) => panic!("{error}"),
+    })
 }
 
 /// Makes this thread's worker with these settings. `None` if the thread is ending.
 ///
 /// # Panics
-/// If the operating system has no memory for the worker's bookkeeping or the settings are out of range.
+/// If the operating system has no memory for the worker's bookkeeping, the settings are out of range, or the process
+/// has as many trustees as it can have.
 pub(crate) fn start(settings: Settings) -> Option<*const Worker> {
+    try_start(settings).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn try_start(settings: Settings) -> Result<Option<*const Worker>, NotMade> {
     if ENDED.get() {
-        return None;
+        return Ok(None);
     }
     assert!(WORKER.get().is_null(), "this thread has a trustee already");
-    let worker = Worker::new(settings, AltStack::ensure()).unwrap_or_else(|error| panic!("{error}"));
+    let worker = Worker::new(settings, AltStack::ensure())?;
     // SAFETY: it stays as long as its thread, which ends the worker before (`end`), or exits the process from the
     // middle of it.
     unsafe { worker.shared.fibers.show(overflow::of_this_thread()) };
@@ -240,12 +253,12 @@ pub(crate) fn start(settings: Settings) -> Option<*const Worker> {
     WORKER.set(worker);
     // Registers the destructor.
     GUARD.with(|_| ());
-    Some(worker)
+    Ok(Some(worker))
 }
 
 /// Makes a worker beside that of this thread, to be run by [`run_as`] and ended by [`end_other`]. Overflows of its
 /// fibers are reported as those of the thread's own; `shown.rs` does not show which one runs.
-pub(crate) fn make(settings: Settings) -> Result<NonNull<Worker>, StackError> {
+pub(crate) fn make(settings: Settings) -> Result<NonNull<Worker>, NotMade> {
     let worker = Box::new(Worker::new(settings, AltStack::of_others())?);
     Ok(NonNull::from(Box::leak(worker)))
 }

@@ -45,7 +45,7 @@ use crate::park::outside::Outside;
 use crate::property::Header;
 use crate::property::reclaim::PropertyTable;
 use crate::reactor::Reactor;
-use crate::registry::{self, Calls, Message, Shared};
+use crate::registry::{self, Calls, Message, Shared, TooMany};
 use crate::remote::{PeerClient, Remote};
 use crate::request::{Host, Pair};
 use crate::runtime::worker::beside::Beside;
@@ -72,6 +72,15 @@ impl Default for Settings {
         let spin_ns = if crate::cores::Cores::here().quota.is_some() { 0 } else { crate::config::SPIN_NS };
         Settings { stack_bytes: crate::config::STACK_BYTES, spin_ns }
     }
+}
+
+/// Reason why a worker was not made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotMade {
+    #[error(transparent)]
+    Stack(#[from] StackError),
+    #[error(transparent)]
+    TooMany(#[from] TooMany),
 }
 
 /// Kind of code that runs on the thread now.
@@ -155,9 +164,9 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(settings: Settings, alt_stack: AltStack) -> Result<Self, StackError> {
+    pub(crate) fn new(settings: Settings, alt_stack: AltStack) -> Result<Self, NotMade> {
         let scheduler = Scheduler::new(settings.stack_bytes)?;
-        let shared = registry::register();
+        let shared = registry::register()?;
         let _ = shared.stacks.set(scheduler.footprint()); // fresh: not set before
         Ok(Worker {
             id: shared.id,
