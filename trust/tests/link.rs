@@ -46,8 +46,9 @@ type Call = fn(TrusteeReference);
 static MOVING: LazyLock<Threadpool> = LazyLock::new(|| Threadpool::builder().workers(1).trustees(1).build());
 
 /// All others, each called with a trustee of a pool.
-const CALLED: [(&str, Call); 34] = [
+const CALLED: [(&str, Call); 35] = [
     ("ask_to_move", |_| ignore(link::ask_to_move(&MOVING, 0, 0))),
+    ("moving", |_| ignore(link::moving())),
     ("begin", |there| WAIT.with_borrow_mut(|wait| *wait = Some(link::begin(there, || 5)))),
     ("wait", |_| ignore(WAIT.take().expect("it was begun")())),
     ("call", |there| ignore(link::call(there, || 5))),

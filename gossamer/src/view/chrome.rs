@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use trust::link::{AnswerWait, TraceKind};
 
-use super::sample::{program_name, workers};
+use super::sample::{moving_trustees, program_name, workers};
 use super::source::Answer;
 use crate::codec;
 use crate::rack::try_program;
@@ -23,7 +23,7 @@ pub struct MachineTrace {
     pub host: String,
     /// Microseconds since 1970 at its start, by its host's clock.
     pub began_us: u64,
-    /// Activity of each worker.
+    /// Activity of each worker, and of trustees that move.
     pub workers: Vec<WorkerTrace>,
     /// The reason why there is no trace, if there is none.
     pub refused: String,
@@ -32,6 +32,9 @@ pub struct MachineTrace {
 /// Activity of one worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerTrace {
+    /// Its name, if its place in the list does not tell it.
+    #[serde(default)]
+    pub name: String,
     /// Kind (0 sleep, 1 batch, 2 fibers, 3 move), start in nanoseconds from the start of the trace, duration, and
     /// count.
     pub events: Vec<(u8, u64, u64, u64)>,
@@ -69,16 +72,21 @@ impl MachineTrace {
             let worker = u16::try_from(wait.trustee.index()).unwrap_or(u16::MAX);
             (wait.fiber, wait.trustee.machine(), worker, wait.start_ns, wait.ns)
         };
-        match trust::link::trace(&workers(), time) {
+        let (mut traced, moving) = (workers(), moving_trustees());
+        let names = traced.iter().map(|_| String::new()).chain(moving.iter().map(|it| format!("{:?}", it.id())));
+        let names: Vec<String> = names.collect();
+        traced.extend(moving);
+        match trust::link::trace(&traced, time) {
             None => trace.refused = "another trace is being made: try again when it is over".to_owned(),
             Some(workers) => {
-                let worker = |worker: trust::link::Trace| WorkerTrace {
+                let worker = |(worker, name): (trust::link::Trace, String)| WorkerTrace {
+                    name,
                     events: worker.events.iter().map(|it| (kind(it.kind), it.start_ns, it.ns, it.count)).collect(),
                     waits: worker.waits.iter().map(wait).collect(),
                     lost_waits: worker.lost_waits,
                     lost: worker.lost,
                 };
-                trace.workers = workers.into_iter().map(worker).collect();
+                trace.workers = workers.into_iter().zip(names).map(worker).collect();
             }
         }
         trace
@@ -122,7 +130,8 @@ pub fn of_answer(answer: &Answer) -> (String, Vec<String>) {
 /// ```
 /// use gossamer::view::chrome::{MachineTrace, WorkerTrace, to_json};
 /// let waits = vec![(9, 1, 3, 1_000, 4_500)];
-/// let worker = WorkerTrace { events: vec![(1, 2_000, 500, 7)], waits, lost_waits: 5, lost: 3 };
+/// let events = vec![(1, 2_000, 500, 7)];
+/// let worker = WorkerTrace { events, waits, lost_waits: 5, lost: 3, ..WorkerTrace::default() };
 /// let json = to_json(&[MachineTrace { workers: vec![worker], ..MachineTrace::default() }]);
 /// assert!(json.contains(r#""name":"batch","ph":"X","pid":0,"tid":0,"ts":2.000,"dur":0.500,"args":{"requests":7}"#));
 /// assert!(json.contains(r#""name":"waits for m1w3","ph":"X","pid":0,"tid":1000000,"ts":1.000,"dur":4.500,"#));
@@ -158,20 +167,22 @@ pub fn to_json(machines: &[MachineTrace]) -> String {
         for (tid, worker) in machine.workers.iter().enumerate() {
             let lost = |count, what| if count > 0 { format!(" ({count} {what} were lost)") } else { String::new() };
             let lost = lost(worker.lost, "events") + &lost(worker.lost_waits, "waits");
-            json += &named("thread_name", tid, format!("m{pid}w{tid}{lost}"));
+            let own = if worker.name.is_empty() { format!("m{pid}w{tid}") } else { worker.name.clone() };
+            json += &named("thread_name", tid, format!("{own}{lost}"));
             for &(kind, start_ns, ns, count) in &worker.events {
                 let (name, counted) = KINDS[usize::from(kind).min(KINDS.len() - 1)];
                 slice(&mut json, name, tid, start_ns, ns, &format!("\"{counted}\":{count}"));
             }
+            let worker_name = serde_json::Value::String(own.clone());
             let mut fibers = HashMap::new();
             for &(fiber, trustee_machine, trustee_worker, start_ns, ns) in &worker.waits {
                 let next = (tid + 1) * FIBER_THREADS + fibers.len();
                 let thread = *fibers.entry(fiber).or_insert_with(|| {
-                    json += &named("thread_name", next, format!("m{pid}w{tid} fiber {fiber}"));
+                    json += &named("thread_name", next, format!("{own} fiber {fiber}"));
                     next
                 });
                 let trustee = format!("m{trustee_machine}w{trustee_worker}");
-                let arguments = format!("\"fiber\":{fiber},\"worker\":\"m{pid}w{tid}\",\"trustee\":\"{trustee}\"");
+                let arguments = format!("\"fiber\":{fiber},\"worker\":{worker_name},\"trustee\":\"{trustee}\"");
                 slice(&mut json, &format!("waits for {trustee}"), thread, start_ns, ns, &arguments);
             }
         }

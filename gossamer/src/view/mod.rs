@@ -41,7 +41,7 @@ use std::sync::Arc;
 use crate::complain::complain;
 pub use crate::control::Look;
 pub use here::Here;
-pub use sample::{MachineSample, NamedTrust, WorkerSample};
+pub use sample::{MachineSample, MovingTrustee, NamedTrust, WorkerSample};
 pub use snapshot::{Snapshot, Snapshots};
 pub use source::Source;
 pub use stacks::Stack;

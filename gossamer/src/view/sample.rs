@@ -56,6 +56,30 @@ pub struct MachineSample {
     /// Stacks of workers that do not come to their loop, by the worker's number. Sampled anew every few seconds.
     #[serde(default)]
     pub stacks: Vec<(usize, Stack)>,
+    /// Trustees that move between the workers of pools that the program has beside its own workers.
+    #[serde(default)]
+    pub moving: Vec<MovingTrustee>,
+}
+
+/// Trustee that moves between the workers of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MovingTrustee {
+    /// Name of the pool.
+    pub pool: String,
+    /// The trustee, as errors and dumps name it.
+    pub trustee: String,
+    /// Index of the pool's worker that runs it.
+    pub worker: usize,
+    /// Requests that it has run.
+    pub requests: u64,
+    /// Its moves.
+    pub moves: u64,
+    /// Those that undid a trial.
+    pub moves_undone: u64,
+    /// Moves that did not take place.
+    pub moves_refused: u64,
+    /// The reason why the last one did not, if it did not.
+    pub bound: String,
 }
 
 /// Trust that is published by name.
@@ -153,6 +177,7 @@ impl MachineSample {
             stacks: (program.trustees.iter().enumerate())
                 .filter_map(|(place, worker)| Some((place, probes.stack_of(*worker)?)))
                 .collect(),
+            moving: moving(),
         })
     }
 }
@@ -168,6 +193,23 @@ fn of_worker(worker: TrusteeReference, place: usize, probes: &Probes) -> WorkerS
         kept_by: trips.kept_by,
         memory_bytes: trips.memory_bytes,
     }
+}
+
+fn moving() -> Vec<MovingTrustee> {
+    let of_pool = |(pool, place): (String, trust::Place)| {
+        let stats = trust::stats(place.trustee)?;
+        Some(MovingTrustee {
+            pool,
+            trustee: format!("{:?}", place.trustee.id()),
+            worker: place.worker,
+            requests: stats.requests_served + stats.requests_run_here,
+            moves: stats.moves,
+            moves_undone: stats.moves_undone,
+            moves_refused: stats.moves_refused,
+            bound: place.bound.map_or_else(String::new, |bound| bound.to_string()),
+        })
+    };
+    trust::link::moving().into_iter().filter_map(of_pool).collect()
 }
 
 fn origin() -> Instant {
@@ -191,7 +233,30 @@ fn memory() -> (u64, u64) {
     (field("VmRSS:").unwrap_or(0), field("RssShmem:").unwrap_or(0))
 }
 
+/// Returns the trustees of this machine that move, of pools that the program has beside its workers.
+pub(super) fn moving_trustees() -> Vec<TrusteeReference> {
+    trust::link::moving().into_iter().map(|(_, place)| place.trustee).collect()
+}
+
 /// Returns the workers of this machine that are watched.
 pub(super) fn workers() -> Vec<TrusteeReference> {
     try_program().map_or_else(Vec::new, |program: &Program| program.trustees.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trustees_that_move_are_seen_with_their_pool_worker_and_moves() {
+        let pool = trust::Threadpool::builder().workers(2).trustees(2).pin(false).name("tables").build();
+        pool.entrust(0).apply(|count| *count += 1);
+        let asked = trust::link::ask_to_move(&pool, 0, 1);
+        limits::wait_until("it moves", || asked.outcome().is_some());
+        let seen: Vec<MovingTrustee> = moving().into_iter().filter(|trustee| trustee.pool == "tables").collect();
+        let places: Vec<_> = seen.iter().map(|trustee| (trustee.worker, trustee.moves)).collect();
+        assert_eq!(places, [(1, 1), (1, 0)]);
+        assert!(seen[0].requests > 0 && seen[0].bound.is_empty(), "{seen:?}");
+        assert_eq!(seen[0].trustee, format!("{:?}", pool.trustees()[0].id()));
+    }
 }

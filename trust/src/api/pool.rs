@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use self::ending::Ending;
 pub use self::ending::StillRunning;
 use crate::api::settings::PoolSettings;
+use crate::api::tuning::Moving;
 use crate::config::{STACK_BYTES, UNWINDING_WAIT_MS};
 use crate::cores::{Cores, pin_to};
 use crate::deadline::deadline_after;
@@ -50,6 +51,8 @@ pub struct Threadpool {
     workers: Vec<PoolWorker>,
     /// Trustees that move between the workers, if any.
     seats: Vec<Arc<Seat>>,
+    /// Shows them to others.
+    moving: Option<Arc<Moving>>,
     /// Moves them, in a tuned pool.
     tuner: Option<Tuner>,
     trustees: Vec<TrusteeReference>,
@@ -249,6 +252,7 @@ impl Builder {
         let mut pool = Threadpool {
             workers: Vec::with_capacity(self.workers),
             seats: Vec::with_capacity(self.seats),
+            moving: None,
             tuner: None,
             trustees: Vec::with_capacity(self.workers),
             dedicated: self.dedicated,
@@ -302,6 +306,7 @@ impl Builder {
                 let tuner = Tuner::start(&self.name, workers, pool.seats.clone()).map_err(BuildError::Thread)?;
                 pool.tuner = Some(tuner);
             }
+            pool.moving = Some(Moving::show(&self.name, &pool.seats));
             pool.trustees.extend(pool.seats.iter().map(|seat| TrusteeReference::from_id(seat.shared.id)));
         } else {
             pool.trustees.extend(workers.map(|worker| TrusteeReference::from_id(worker.id)));

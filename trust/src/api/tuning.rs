@@ -1,8 +1,10 @@
 //! `Tuning`: where the trustees of a pool are, and why.
 
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use crate::runtime::seats::Seat;
 use crate::{Bound, Threadpool, TrusteeReference};
 
 /// Where the trustees of a pool are, of those that move: see [`Threadpool::tuning`]. `Display` writes one line, and one
@@ -35,6 +37,48 @@ pub struct Place {
     pub bound: Option<Bound>,
 }
 
+impl Place {
+    fn of(seat: &Arc<Seat>) -> Place {
+        Place { trustee: TrusteeReference::from_id(seat.shared.id), worker: seat.runner(), bound: seat.bound() }
+    }
+}
+
+/// Pools of this process with trustees that move.
+static POOLS: Mutex<Vec<Weak<Moving>>> = Mutex::new(Vec::new());
+
+/// The trustees of a pool that move, as others see them.
+pub(super) struct Moving {
+    name: String,
+    seats: Vec<Arc<Seat>>,
+}
+
+impl Moving {
+    /// Shows the trustees of a pool of this name for as long as the pool keeps the result.
+    pub(super) fn show(name: &str, seats: &[Arc<Seat>]) -> Arc<Moving> {
+        let moving = Arc::new(Moving { name: name.to_owned(), seats: seats.to_vec() });
+        let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.retain(|pool| pool.strong_count() > 0);
+        pools.push(Arc::downgrade(&moving));
+        moving
+    }
+}
+
+/// Returns the places of all trustees of this process that move, with the names of their pools.
+///
+/// ```
+/// let pool = trust::Threadpool::builder().workers(2).trustees(3).name("tables").build();
+/// let workers = || trust::link::moving().into_iter().filter(|(name, _)| name == "tables").map(|(_, at)| at.worker);
+/// assert_eq!(workers().collect::<Vec<_>>(), [0, 1, 0]);
+/// drop(pool);
+/// assert_eq!(workers().count(), 0);
+/// ```
+#[must_use]
+pub fn moving() -> Vec<(String, Place)> {
+    let pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+    let pools: Vec<Arc<Moving>> = pools.iter().filter_map(Weak::upgrade).collect();
+    pools.iter().flat_map(|pool| pool.seats.iter().map(|seat| (pool.name.clone(), Place::of(seat)))).collect()
+}
+
 impl Tuning {
     /// Returns the indices of the workers that run trustees, in order.
     ///
@@ -58,15 +102,10 @@ impl Threadpool {
     /// assert_eq!(pool.tuning().to_string(), "4 trustees on workers 0-1, 0 moves");
     /// ```
     pub fn tuning(&self) -> Tuning {
-        let place = |seat: &std::sync::Arc<crate::runtime::seats::Seat>| Place {
-            trustee: TrusteeReference::from_id(seat.shared.id),
-            worker: seat.runner(),
-            bound: seat.bound(),
-        };
         let (trials, undone) = self.tuner().map_or((0, 0), |tuner| tuner.trials());
         let pauses = self.seats().iter().map(|seat| seat.pause_ns_max());
         Tuning {
-            trustees: self.seats().iter().map(place).collect(),
+            trustees: self.seats().iter().map(Place::of).collect(),
             moves: self.seats().iter().map(|seat| seat.moves()).sum(),
             trials,
             undone,
