@@ -7,7 +7,7 @@ use crate::pick::{Dist, Picks};
 
 /// From so many objects on counters lie beside each other, else in cache lines of their own: the kinder to locks and
 /// atomics in each case.
-const COMPACT_FROM_OBJECTS: usize = 4096;
+pub const COMPACT_FROM_OBJECTS: usize = 4096;
 
 /// Operations of a run, where nothing is calibrated.
 pub const SMOKE_OPS: u64 = 20_000;

@@ -182,16 +182,13 @@ fn targets() {
 #[test]
 fn tune() {
     let ran = measure("tune --objects 1,16");
-    assert!(ran.has_targets(3).iter().all(|target| target["reached"].as_f64() > Some(0.0)), "{}", ran.stdout);
+    assert!(ran.has_targets(7).iter().all(|target| target["reached"].as_f64() > Some(0.0)), "{}", ran.stdout);
     let series = ran.list("series");
-    assert_eq!(
-        series.len(),
-        2 * (2 * 2 + 1),
-        "two numbers of counters; two of servers, with and without polling; tuned"
-    );
+    // Two numbers of counters and four other loads; two numbers of servers, with and without polling; tuned; a lock.
+    assert_eq!(series.len(), (2 + 4) * (2 * 2 + 1) + 1);
     series.iter().for_each(|series| assert_samples(series, 2));
     assert!(ran.file["results"]["pauses"]["timed"].as_f64() > Some(1.0), "{}", ran.stdout);
-    assert_eq!(ran.drawn, 2);
+    assert_eq!(ran.drawn, 2 + 4);
     fails("tune --smoke --threads 1", "two workers at least");
 }
 

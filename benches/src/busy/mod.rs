@@ -6,12 +6,12 @@
 //! contenders, child.rs makes one run in a process of its own, targets.rs holds the targets.
 
 pub mod child;
-mod conditions;
+pub mod conditions;
 mod points;
 mod quota;
 mod samples;
 mod std_threads;
-mod strangers;
+pub mod strangers;
 mod targets;
 
 use self::child::Prepared;

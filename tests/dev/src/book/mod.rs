@@ -56,7 +56,7 @@ const KEYS: &str = "1,100,1000,10000,100000,1000000,10000000";
 
 /// All of them, the quick ones first. They judge targets and do not fail over them: a busy machine is no mistake of the
 /// code.
-const MEASUREMENTS: [Measurement; 17] = [
+const MEASUREMENTS: [Measurement; 20] = [
     measurement("targets", 80, &["targets"]),
     measurement("fetch-add", 180, &["fetch-add"]),
     measurement("fetch-add-pause", 180, &["fetch-add", "--pause"]),
@@ -82,6 +82,9 @@ const MEASUREMENTS: [Measurement; 17] = [
     measurement("memcached", 300, &["memcached"]),
     measurement("array", 900, &["array"]),
     measurement("busy", 600, &["busy", "--rounds", "5", "--millis", "150"]),
+    measurement("tune", 100, &["tune", "--loads", "fetch-add", "--millis", "2000"]),
+    measurement("tune-loads", 100, &["tune", "--loads", "kv,echo,hog", "--millis", "2000"]),
+    measurement("tune-phases", 60, &["tune", "--loads", "phases,pauses", "--millis", "3000"]),
 ];
 /// Keys of the thesis' figure 13, and shares of writes.
 const MANY: &str = "10000000";

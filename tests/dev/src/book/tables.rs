@@ -133,6 +133,7 @@ const fn memcached(name: &'static str, file: &'static str, only: &'static [(&'st
     Table { name, file, what: MEMCACHED, pictures: &[], content }
 }
 
+const TUNED: &str = "Million operations a second by setting";
 const UNIFORM: &[(&str, &str)] = &[("/dist", "uniform")];
 
 /// All workloads under each condition.
@@ -204,6 +205,12 @@ pub const ALL: &[Table] = &[
     targets("targets of several objects", "transfers"),
     targets("targets of async programs", "async"),
     missed("targets of starters and the view", "operations"),
+    by_contender("tune", "tuned pools, counters", TUNED, &[], "/group", MOPS, &[]),
+    targets("targets of tuned pools", "tune"),
+    by_contender("tune-loads", "tuned pools, other loads", TUNED, &[], "/group", MOPS, &[]),
+    targets("targets of tuned pools, other loads", "tune-loads"),
+    by_contender("tune-phases", "tuned pools, phases", TUNED, &[], "/group", MOPS, &[]),
+    targets("targets of tuned pools, phases and moves", "tune-phases"),
 ];
 
 impl Table {
