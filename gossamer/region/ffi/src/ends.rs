@@ -57,21 +57,38 @@ pub(crate) extern "C" fn end_thread(_: usize) -> usize {
 /// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __cxa_atexit(handler: *mut c_void, argument: *mut c_void, library: *mut c_void) -> c_int {
-    let goes_to_first = || {
-        // A program without position-independent code has no mark of its own.
-        let of_program = library.is_null() || table::variables().iter().any(|own| own.contains(&library.addr()));
-        let of_all = !table::is_explicit() || argument.is_null();
-        side::own_machine() != 0 && of_program && of_all
-    };
-    if !side::is_machine_in_program() || !goes_to_first() {
+    // A program without position-independent code has no mark of its own.
+    let of_program = || library.is_null() || table::variables().iter().any(|own| own.contains(&library.addr()));
+    if !goes_to_first(argument) || !of_program() {
         return add_handler([handler, argument, library]);
     }
     let words = [handler, argument, library].map(<*mut c_void>::expose_provenance);
     side::at(0, move || add_handler(words.map(std::ptr::with_exposed_provenance_mut)))
 }
 
+/// Whether the caller is a thread of another machine than 0, and its handler's argument is memory of all machines.
+fn goes_to_first(argument: *mut c_void) -> bool {
+    side::is_machine_in_program() && side::own_machine() != 0 && (!table::is_explicit() || argument.is_null())
+}
+
 fn add_handler([handler, argument, library]: [*mut c_void; 3]) -> c_int {
     real!(__cxa_atexit: fn(*mut c_void, *mut c_void, *mut c_void) -> c_int, handler, argument, library)
+}
+
+/// Same as [`__cxa_atexit`], for handlers that are given the program's status.
+///
+/// # Safety
+/// As for the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn on_exit(handler: *mut c_void, argument: *mut c_void) -> c_int {
+    fn add([handler, argument]: [*mut c_void; 2]) -> c_int {
+        real!(on_exit: fn(*mut c_void, *mut c_void) -> c_int, handler, argument)
+    }
+    if !goes_to_first(argument) {
+        return add([handler, argument]);
+    }
+    let words = [handler, argument].map(<*mut c_void>::expose_provenance);
+    side::at(0, move || add(words.map(std::ptr::with_exposed_provenance_mut)))
 }
 
 /// The C library's function; the handlers of all machines' threads are machine 0's.

@@ -136,6 +136,7 @@ pub(crate) fn destroy_values() {
                 destructor(std::ptr::with_exposed_provenance_mut(value));
             }
         }
+        side::outside(move || drop(values));
     }
     side::outside(|| drop(take()));
 }
