@@ -27,7 +27,7 @@ use crate::cli::size::parse_duration;
 use crate::config::{MemoryBytes, RackConfig};
 use crate::environment::Environment;
 use crate::input::Reader;
-use crate::region::Sharing;
+use crate::region::{Moves, Sharing};
 use crate::supervisor::Policy;
 
 /// Default address of a page about a program.
@@ -168,6 +168,10 @@ pub struct RunOptions {
     #[arg(long, value_name = "N,N,..", requires = "region", value_delimiter = ',')]
     pub threads_at: Vec<u32>,
 
+    /// With --region auto: which threads of the program move to other machines while they run [default: never]
+    #[arg(long = "move", value_name = "WHEN", requires = "region")]
+    pub moves: Option<Moves>,
+
     /// PROGRAM must call gossamer::main: a machine that ends before it does so fails the program
     #[arg(long)]
     pub must_join: bool,
@@ -216,6 +220,7 @@ impl Default for RunOptions {
             region: None,
             region_stats: None,
             threads_at: Vec::new(),
+            moves: None,
             must_join: false,
             stdin: Reader::default(),
             no_prefix: false,
@@ -310,6 +315,7 @@ impl RunOptions {
             ("GOSSAMER_REGION", self.region.map(|sharing| sharing.name().to_owned())),
             ("GOSSAMER_REGION_STATS", self.region_stats.map(|pages| pages.to_string())),
             ("GOSSAMER_REGION_THREADS_AT", Some(threads_at).filter(|counts| !counts.is_empty())),
+            ("GOSSAMER_REGION_MOVE", self.moves.map(|moves| moves.name().to_owned())),
         ];
         table.into_iter().filter_map(|(name, value)| Some((name, value?)))
     }
@@ -385,7 +391,8 @@ mod tests {
 
     #[test]
     fn options_of_a_region_are_variables_of_the_program() {
-        let options = parse("--region explicit --region-stats --threads-at 2,0 --clean-env --env A=1").unwrap();
+        let options =
+            parse("--region explicit --region-stats --threads-at 2,0 --move asked --clean-env --env A=1").unwrap();
         let variables = options.environment().unwrap().variables(|_| true);
         let expected = [
             ("A", "1"),
@@ -393,6 +400,7 @@ mod tests {
             ("GOSSAMER_REGION", "explicit"),
             ("GOSSAMER_REGION_STATS", "10"),
             ("GOSSAMER_REGION_THREADS_AT", "2,0"),
+            ("GOSSAMER_REGION_MOVE", "asked"),
         ];
         assert_eq!(variables, expected.map(|(name, value)| (name.into(), value.into())));
         assert_eq!(parse("").unwrap().variables().count(), 0);

@@ -37,6 +37,26 @@ impl Sharing {
     }
 }
 
+/// Which threads of a threaded program move between its machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+pub enum Moves {
+    /// None
+    Never,
+    /// Those that ask for it (gsm_thread_move of gossamer_region.h)
+    Asked,
+}
+
+impl Moves {
+    /// Returns its name on the command line and in `GOSSAMER_REGION_MOVE`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Moves::Never => "never",
+            Moves::Asked => "asked",
+        }
+    }
+}
+
 /// Returns the value of [`PRELOAD`] with this library, and with the other ones in `more`.
 ///
 /// # Errors

@@ -60,6 +60,11 @@ pub const CALLS: &[Call] = &[
     refused(&["pthread_getattr_np"], OTHER_THREAD, BY_ITSELF),
     refused(&["pthread_getcpuclockid"], "of a thread of another machine", BY_ITSELF),
     refused(&["vfork"], "in a thread of another machine than the first", "posix_spawn, system or popen"),
+    refused(
+        &["setuid", "seteuid", "setreuid", "setresuid", "setgid", "setegid", "setregid", "setresgid", "setgroups"],
+        "with --move asked",
+        "--move never",
+    ),
     Call {
         names: &["mlock", "mlock2", "mlockall"],
         when: "",

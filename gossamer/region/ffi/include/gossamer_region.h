@@ -111,6 +111,64 @@ static inline int gsm_region_share(void *at, size_t bytes) {
     return 0;
 }
 
+/* Not for programs: functions of libgossamer_region_c.so for the next ones. */
+struct gsm_thread_calls {
+    int (*machine)(void);
+    int (*move)(int machine);
+    int (*hold)(void);
+    int (*free)(void);
+};
+
+/* Not for programs: null in a program that is one process. */
+static inline const struct gsm_thread_calls *gsm_thread_calls_(void) {
+    static const struct gsm_thread_calls *found;
+    const struct gsm_thread_calls *calls = __atomic_load_n(&found, __ATOMIC_RELAXED);
+    if (calls || !gsm_region_calls_()) {
+        return calls;
+    }
+    void *symbol = dlsym(NULL /* RTLD_DEFAULT */, "gossamer_region_threads_1");
+    if (!symbol) {
+        fprintf(stderr, "gossamer: libgossamer_region_c.so is older than the gossamer_region.h of this program: "
+                        "install both from one release\n");
+        abort();
+    }
+    const struct gsm_thread_calls *(*of_library)(void) = NULL;
+    memcpy(&of_library, &symbol, sizeof of_library);
+    calls = of_library();
+    __atomic_store_n(&found, calls, __ATOMIC_RELAXED);
+    return calls;
+}
+
+/* The machine on which the calling thread runs, from 0 on; 0 in one process. */
+static inline int gsm_thread_machine(void) {
+    const struct gsm_thread_calls *calls = gsm_thread_calls_();
+    return calls ? calls->machine() : 0;
+}
+
+/* Goes on on another machine of a program that was started with `--region auto --move asked`: with its stack, its
+ * variables (__thread, thread_local, errno), its locks, values of keys, and everything else that is the thread's.
+ *
+ * Returns 0 on that machine (at once, if the thread is there). Errors are EINVAL (no such machine), ENOTSUP (without
+ * --move asked), EAGAIN (that machine has no room for a thread) and EBUSY: the thread is tied to its machine. A message
+ * on stderr, once for each kind of tie, says to what, and names the cure. */
+static inline int gsm_thread_move(int machine) {
+    const struct gsm_thread_calls *calls = gsm_thread_calls_();
+    return calls ? calls->move(machine) : machine == 0 ? 0 : EINVAL;
+}
+
+/* From here to gsm_thread_free the calling thread does not move: for pointers and descriptors of a library that has
+ * memory of one machine. Calls nest. */
+static inline int gsm_thread_hold(void) {
+    const struct gsm_thread_calls *calls = gsm_thread_calls_();
+    return calls ? calls->hold() : 0;
+}
+
+/* Takes a gsm_thread_hold back; EINVAL: there is none. In one process it is always 0. */
+static inline int gsm_thread_free(void) {
+    const struct gsm_thread_calls *calls = gsm_thread_calls_();
+    return calls ? calls->free() : 0;
+}
+
 static inline int gsm_mutex_init(gsm_mutex_t *mutex) {
     const struct gsm_region_calls *calls = gsm_region_calls_();
     if (calls) {

@@ -42,6 +42,14 @@ pub(crate) fn use_all_processors() {
     }
 }
 
+/// Whether the calling thread may not use all processors of this machine.
+pub(crate) fn is_bound() -> bool {
+    let mut set: Sent = [0; _];
+    let to = set.as_mut_ptr().cast();
+    let done = real!(sched_getaffinity: fn(pid_t, usize, *mut cpu_set_t) -> c_int, 0, size_of::<Sent>(), to);
+    done == 0 && !processors(&set).eq(processors_here())
+}
+
 /// Returns the processors of a set, in ascending order.
 fn processors(set: &[u8]) -> impl Iterator<Item = usize> {
     (0..set.len() * 8).filter(|processor| set[processor / 8] & 1 << (processor % 8) != 0)

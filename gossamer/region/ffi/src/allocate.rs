@@ -8,8 +8,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::head::Head;
-use crate::side::is_programs;
-use crate::{PAGE_BYTES, heap, magazine, table};
+use crate::side::{self, is_programs};
+use crate::{PAGE_BYTES, heap, host, magazine, table};
 
 unsafe extern "C" {
     pub(crate) fn __libc_malloc(bytes: usize) -> *mut c_void;
@@ -61,9 +61,23 @@ pub(crate) fn note_bound() {
     IS_BOUND.store(true, Ordering::Relaxed);
 }
 
+/// Whether the calling thread is in the program's code, in a block.
+fn is_in_block() -> bool {
+    side::is_in_program() && host::is_in_block()
+}
+
+/// Our code allocates on our side: the C library's allocator keeps blocks in a thread's variables, and those of a
+/// block may move.
+fn check_side() {
+    if cfg!(debug_assertions) && IS_BOUND.load(Ordering::Relaxed) && is_in_block() {
+        std::process::abort();
+    }
+}
+
 // SAFETY: the C library's allocator, by names that are bound to it, and before that memory of this library.
 unsafe impl GlobalAlloc for Outside {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        check_side();
         if !IS_BOUND.load(Ordering::Relaxed) {
             let block = EARLY.take(layout);
             if !block.is_null() {
@@ -87,6 +101,7 @@ unsafe impl GlobalAlloc for Outside {
         block
     }
     unsafe fn dealloc(&self, block: *mut u8, _: Layout) {
+        check_side();
         if EARLY.has(block) {
             return; // little, and once
         }
@@ -155,6 +170,9 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
     match table::is_in_heap(block.addr().wrapping_sub(size_of::<Head>())) {
         true if magazine::give(block.addr()) => {}
         true => heap::free(block.expose_provenance()),
+        // The C library's allocator keeps blocks in a thread's variables, which may move.
+        // SAFETY: as below.
+        false if is_in_block() => side::outside(|| unsafe { __libc_free(block) }),
         // SAFETY: the caller's block is not the region's, so the C library gave it.
         false => unsafe { __libc_free(block) },
     }
@@ -168,8 +186,12 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
 pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
     let is_ours = table::is_in_heap(block.addr());
     if !is_ours && (!block.is_null() || !is_programs()) {
-        // SAFETY: as `free`.
-        return unsafe { __libc_realloc(block, bytes) };
+        return match is_in_block() {
+            // SAFETY: as `free`.
+            true => side::outside(|| unsafe { __libc_realloc(block, bytes) }),
+            // SAFETY: as `free`.
+            false => unsafe { __libc_realloc(block, bytes) },
+        };
     }
     if block.is_null() {
         return malloc(bytes);

@@ -17,6 +17,16 @@ thread_local! {
     static RESULT: Cell<usize> = const { Cell::new(0) };
 }
 
+/// Takes those of the calling thread, which goes to another machine, on our side.
+pub(crate) fn take() -> Vec<usize> {
+    PUSHED.take()
+}
+
+/// Gives these to the calling thread, on our side.
+pub(crate) fn put(pushed: Vec<usize>) {
+    PUSHED.set(pushed);
+}
+
 fn pop() -> Option<usize> {
     side::outside(|| PUSHED.with_borrow_mut(Vec::pop))
 }

@@ -11,7 +11,7 @@ use trust::Promise;
 use crate::mask::{self, Mask};
 use crate::real::real;
 use crate::stack::{GUARD_BYTES, Stack};
-use crate::{FAILURE_STATUS, ends, ids, objects, side, table, trap};
+use crate::{FAILURE_STATUS, block, ends, ids, objects, side, table, trap};
 
 /// Stack of the exit handlers.
 const HANDLERS_STACK_BYTES: usize = 8 << 20;
@@ -83,9 +83,7 @@ extern "C" fn run_handlers(status: usize) -> usize {
 fn end_by_handlers(status: c_int) -> ! {
     let mask = mask::mask();
     side::at(0, move || start_end(status, mask));
-    loop {
-        std::thread::park();
-    }
+    wait_for_the_end()
 }
 
 /// The C library's function, on any machine: ends the program.
@@ -129,6 +127,20 @@ pub extern "C" fn _Exit(status: c_int) -> ! {
     _exit(status)
 }
 
+/// Registers the last exit handler, before all others.
+pub(crate) fn register() {
+    type Handler = extern "C" fn(c_int, *mut c_void);
+    real!(on_exit: fn(Handler, *mut c_void) -> c_int, at_exit, std::ptr::null_mut());
+}
+
+/// On a worker of a machine other than 0: registers it for threads in blocks, too. The C library hides addresses of
+/// handlers by a word of the thread, and this one does not return.
+pub(crate) fn register_for_blocks() {
+    if block::has_guard() {
+        block::as_in_blocks(register);
+    }
+}
+
 /// Last exit handler: flushes buffers on all machines, and resumes the first fiber. Functions of the C library that
 /// end the program (`err`) come here without our `exit`.
 pub(crate) extern "C" fn at_exit(status: c_int, _: *mut c_void) {
@@ -139,10 +151,7 @@ pub(crate) extern "C" fn at_exit(status: c_int, _: *mut c_void) {
         // The C library has destroyed this thread's part of the runtime.
         *ENDER.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
         END_IS_ASKED.notify_one();
-        loop {
-            // SAFETY: it waits.
-            unsafe { libc::pause() };
-        }
+        wait_for_the_end();
     }
 }
 
@@ -176,7 +185,7 @@ fn end_of_program(status: c_int) -> ! {
         if machine != side::own_machine() {
             side::at(machine, || {
                 // SAFETY: as above.
-                unsafe { fcloseall() };
+                block::as_in_blocks(|| unsafe { _ = fcloseall() });
             });
         }
     }
@@ -188,6 +197,14 @@ pub(crate) fn end_for_next() -> ! {
     tell_the_end(0)
 }
 
+/// Waits for the end of the process.
+fn wait_for_the_end() -> ! {
+    loop {
+        // SAFETY: it waits.
+        unsafe { libc::pause() };
+    }
+}
+
 /// Resumes the first fiber with the program's status.
 fn tell_the_end(status: c_int) -> ! {
     side::at(0, move || {
@@ -196,7 +213,5 @@ fn tell_the_end(status: c_int) -> ! {
             promise.keep(status as u8);
         }
     });
-    loop {
-        std::thread::park();
-    }
+    wait_for_the_end()
 }

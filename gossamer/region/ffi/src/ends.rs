@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 
 use crate::files::streams;
 use crate::real::real;
-use crate::{keys, side, table};
+use crate::{keys, magazine, side, table, ties};
 
 thread_local! {
     /// Destructors of the thread's objects, with the object's address, in the order in which objects were made.
@@ -42,10 +42,28 @@ pub(crate) fn destroy_objects() {
     }
 }
 
+/// Takes the destructors of the calling thread, which goes to another machine, on our side.
+pub(crate) fn take() -> Vec<(usize, usize)> {
+    DESTRUCTORS.take()
+}
+
+/// Gives these to the calling thread, on our side.
+pub(crate) fn put(destructors: Vec<(usize, usize)>) {
+    DESTRUCTORS.set(destructors);
+}
+
 /// The last function of a thread in the program's code.
 pub(crate) extern "C" fn end_thread(_: usize) -> usize {
     destroy_objects();
     keys::destroy_values();
+    0
+}
+
+/// Same as [`end_thread`], in a block, whose magazines go with it.
+pub(crate) extern "C" fn end_in_block(_: usize) -> usize {
+    ties::note_end();
+    end_thread(0);
+    magazine::end();
     0
 }
 

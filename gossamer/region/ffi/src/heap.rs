@@ -60,13 +60,13 @@ fn read(block: usize, doing: &str) -> Head {
     let head = shared.then(|| unsafe { head_of(block).read() });
     match head {
         Some(head) if head.magic == USED && (head.class() < SMALL_CLASSES || head.kind & 0xff == LARGE) => head,
-        Some(head) if head.magic == FREED => end(&format!("memory at {block:#x} is {doing} after it was freed")),
-        _ => end(&format!("memory at {block:#x} is {doing} that malloc has not given, or its head is overwritten")),
+        Some(head) if head.magic == FREED => end(|| format!("memory at {block:#x} is {doing} after it was freed")),
+        _ => end(|| format!("memory at {block:#x} is {doing} that malloc has not given, or its head is overwritten")),
     }
 }
 
-fn end(cause: &str) -> ! {
-    outside(|| gossamer::link::end(cause))
+fn end(cause: impl FnOnce() -> String) -> ! {
+    outside(|| gossamer::link::end(&cause()))
 }
 
 /// Frees a block.

@@ -122,9 +122,19 @@ pub unsafe extern "C" fn pthread_getspecific(key: pthread_key_t) -> *mut c_void 
     }
 }
 
+/// Takes the values of the calling thread, which goes to another machine, on our side.
+pub(crate) fn take() -> Vec<(u64, usize)> {
+    VALUES.with_borrow_mut(|values| std::mem::take(&mut **values))
+}
+
+/// Gives these to the calling thread, on our side.
+pub(crate) fn put(values: Vec<(u64, usize)>) {
+    VALUES.with_borrow_mut(|own| **own = values);
+}
+
 /// At the end of a thread, in the program's code: passes its values to their destructors.
 pub(crate) fn destroy_values() {
-    let take = || side::outside(|| VALUES.with_borrow_mut(|values| std::mem::take(&mut **values)));
+    let take = || side::outside(take);
     for _ in 0..ROUNDS {
         let values = take();
         for (place, (turn, value)) in values.iter().copied().enumerate().filter(|(_, (_, value))| *value != 0) {

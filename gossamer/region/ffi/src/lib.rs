@@ -14,7 +14,8 @@
 //!    later; `named.rs`, `copy.rs`: ranges that it names, and copies of the rest
 //! 4. `table.rs`: our own state that all machines share; `threads.rs`, `ids.rs`, `joins.rs`, `starter.rs`,
 //!    `own_stack.rs`, `stack.rs`, `cleanup.rs`, `ends.rs`: threads; `of_other.rs`: calls about another one; `keys.rs`:
-//!    their own values
+//!    their own values; `block.rs`, `host.rs`, `moves.rs`, `ties.rs`: threads
+//!    that may move
 //! 5. `line.rs`: queues of waiting threads, kept on one machine for each address; `mutex.rs`, `condvar.rs`,
 //!    `rwlock.rs`, `semaphore.rs`: locks built on them, each in the bytes of the C library's own; `gather.rs`,
 //!    `barrier.rs`: barriers; `sync.rs`: the mutexes and barriers of the header; `c11.rs`: C11's names; `waits.rs`,
@@ -44,6 +45,7 @@ mod arena;
 mod awaited;
 mod barrier;
 mod bind;
+mod block;
 mod c11;
 mod call;
 mod cleanup;
@@ -62,6 +64,7 @@ mod gather;
 mod hang;
 mod head;
 mod heap;
+mod host;
 mod ids;
 mod joins;
 mod keys;
@@ -73,6 +76,7 @@ mod mappings;
 mod marks;
 mod mask;
 mod memory;
+mod moves;
 mod mutex;
 mod named;
 mod objects;
@@ -108,6 +112,7 @@ mod table;
 mod theirs;
 mod thread_storage;
 mod threads;
+mod ties;
 mod told;
 mod trap;
 mod waits;

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::Range;
 use std::ptr;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
 use gossamer_region::link::over;
@@ -21,7 +22,7 @@ use crate::objects::{self, Object, c_function};
 use crate::places::Loading;
 use crate::real::real;
 use crate::stack::{GUARD_BYTES, Stack};
-use crate::{PAGE_BYTES, copy, heap, ids, report, side, table, thread_storage, trap};
+use crate::{PAGE_BYTES, block, copy, heap, ids, report, side, table, thread_storage, trap};
 
 /// Bytes that travel together.
 const PIECE_BYTES: usize = 1 << 20;
@@ -230,6 +231,7 @@ fn load(name: *const c_char, flags: c_int) -> *mut c_void {
         !loaded.new.is_empty()
     });
     if has_new {
+        table::table().has_loaded.store(1, Ordering::SeqCst);
         side::at(0, hand_on);
     }
     real!(pthread_mutex_unlock: fn(*mut pthread_mutex_t) -> c_int, lock);
@@ -251,6 +253,9 @@ fn hand_on() {
     };
     let modules = thread_storage::modules(&new)
         .unwrap_or_else(|library| unknown(&library, "this version of the C library does not say where they are"));
+    if let Some(library) = modules.iter().find_map(|module| module.placed()).filter(|_| block::are_on()) {
+        unknown(library, "where threads may move (--move asked) those that are there have no place for them");
+    }
     if !modules.is_empty() {
         for machine in 1..side::machines() {
             side::from_worker_with(machine, thread_storage::add, modules.clone());

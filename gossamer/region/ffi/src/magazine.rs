@@ -207,12 +207,16 @@ pub(crate) fn free(class: usize, start: usize, machine: u16) {
     }
 }
 
-/// At the end of a thread, on our side: gives its magazines to the machine's heap.
+/// At the end of a thread, on either side: gives its magazines to the machine's heap.
 pub(crate) fn end() {
     let magazines = words().magazines.swap(std::ptr::null_mut(), Ordering::Relaxed).cast::<Magazines>();
-    if magazines.is_null() {
-        return;
+    if !magazines.is_null() {
+        outside(move || give_back(magazines));
     }
+}
+
+/// On our side.
+fn give_back(magazines: *mut Magazines) {
     // SAFETY: `with` has made it, and nothing uses it any more.
     let mut magazines = unsafe { Box::from_raw(magazines) };
     magazines.of.iter_mut().enumerate().for_each(|(class, magazine)| magazine.empty_to(class, 0));

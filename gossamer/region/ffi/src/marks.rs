@@ -4,6 +4,8 @@ use std::ffi::{CStr, c_int, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::OnceLock;
 
+use crate::block;
+
 /// See [`find_marks`].
 static MARKS: OnceLock<[u64; 3]> = OnceLock::new();
 
@@ -56,6 +58,7 @@ fn find_marks(main: usize) -> [u64; 3] {
     let mut objects = DefaultHasher::new();
     // SAFETY: `note` takes the arguments passed here.
     unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut objects).cast()) };
+    block::hash(&mut objects);
     let mut chosen = DefaultHasher::new();
     for name in [c"memcpy", c"memset", c"memchr", c"strlen", c"strcmp", c"strchr"] {
         // SAFETY: a name that ends with a zero.

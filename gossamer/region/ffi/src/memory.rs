@@ -16,7 +16,8 @@ use crate::call::map_here;
 use crate::objects::Variables;
 use crate::table::{self, Layout, Table, table};
 use crate::{
-    affinity, arena, copy, keys, mappings, marks, mask, objects, own_heap, process, random, report, side, signals, trap,
+    affinity, arena, block, copy, end_of_program, keys, mappings, marks, mask, objects, openmp, own_heap, process,
+    random, report, side, signals, trap,
 };
 
 /// Variable with the bytes of the heap, if not 64 GiB.
@@ -53,10 +54,13 @@ pub(crate) fn lay_out(is_explicit: bool) {
         false => share_all(heap_bytes),
     };
     let layout = Layout { table: address(&table), heap, is_explicit };
-    let before = arena::pages().len();
+    let (before, guard) = (arena::pages().len(), block::guard());
     for machine in 0..side::machines() {
         side::from_worker(machine, move || {
+            // With OpenMP no thread is in a block.
+            block::note_guard(if openmp::has_teams() { 0 } else { guard });
             if machine != 0 {
+                end_of_program::register_for_blocks();
                 own_heap::forget();
                 mappings::forget();
                 if !arena::set_bytes(before, is_explicit) {

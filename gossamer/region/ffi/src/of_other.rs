@@ -8,7 +8,7 @@ use libc::{clockid_t, pthread_t, sched_param};
 use region_calls::call;
 
 use crate::real::real;
-use crate::{ids, joins, refused, side};
+use crate::{block, ids, joins, refused, side};
 
 /// Most bytes of a thread's name, with the zero at its end.
 const NAME_BYTES: usize = 16;
@@ -17,9 +17,19 @@ const NAME_BYTES: usize = 16;
 pub(crate) fn on_its_machine<R, F>(id: pthread_t, absent: R, f: F) -> R
 where
     R: NoRef + Send + 'static,
-    F: FnOnce(pthread_t) -> R + NoRef + Send + 'static,
+    F: FnOnce(pthread_t) -> R + NoRef + Send + Copy + 'static,
 {
-    side::at(ids::machine_of(id), move || joins::real_of(id).map_or(absent, f))
+    let first = ids::machine_of(id);
+    if !block::are_on() {
+        return side::at(first, move || joins::real_of(id).map_or(absent, f));
+    }
+    // Again, where it has moved meanwhile.
+    while let Some(machine) = side::at(first, move || joins::machine_of(id)) {
+        if let Some(result) = side::at(machine, move || joins::real_of(id).map(f)) {
+            return result;
+        }
+    }
+    absent
 }
 
 /// The C library's function, for threads of all machines.

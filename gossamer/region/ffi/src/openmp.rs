@@ -76,6 +76,11 @@ fn library() -> Option<&'static Library> {
     }
 }
 
+/// On a worker: whether threads run in teams of their own, which have addresses of their variables on one machine.
+pub(crate) fn has_teams() -> bool {
+    side::machines() > 1 && library().is_some()
+}
+
 /// On the thread's own stack: has `run` call a thread's function, in a team of its own where the program has OpenMP.
 /// Returns the result.
 pub(crate) fn in_team(function: usize, argument: usize, run: impl FnOnce(usize, usize) -> usize) -> usize {

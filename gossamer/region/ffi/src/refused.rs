@@ -10,7 +10,7 @@ use region_calls::{Call, call};
 
 use crate::real::real;
 use crate::told::tell_once;
-use crate::{FAILURE_STATUS, arena, ids, side};
+use crate::{FAILURE_STATUS, arena, block, ids, side};
 
 /// The first call that this machine has refused, and its thread, in words.
 static FIRST: OnceLock<String> = OnceLock::new();
@@ -116,6 +116,36 @@ refused! { side::is_programs:
     shmat(segment: c_int, at: *const c_void, flags: c_int) -> *mut c_void, NOWHERE;
     sem_open(name: *const c_char, flags: c_int, mode: libc::mode_t, value: libc::c_uint) -> *mut c_void,
         std::ptr::null_mut();
+}
+
+/// Calls that the C library has each of its threads do, by a signal: it does not know threads in blocks.
+macro_rules! of_each_thread {
+    ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
+        /// The C library's function; refused where threads may move.
+        ///
+        /// # Safety
+        /// As for the C library's function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+            if !block::are_on() || !side::is_in_program() {
+                return real!($name: fn($($type),*) -> c_int $(, $argument)*);
+            }
+            refuse(stringify!($name), const { call(stringify!($name), "with --move asked") });
+            -1
+        }
+    )*};
+}
+
+of_each_thread! {
+    setuid(user: libc::uid_t);
+    seteuid(user: libc::uid_t);
+    setreuid(user: libc::uid_t, effective: libc::uid_t);
+    setresuid(user: libc::uid_t, effective: libc::uid_t, saved: libc::uid_t);
+    setgid(group: libc::gid_t);
+    setegid(group: libc::gid_t);
+    setregid(group: libc::gid_t, effective: libc::gid_t);
+    setresgid(group: libc::gid_t, effective: libc::gid_t, saved: libc::gid_t);
+    setgroups(count: usize, groups: *const libc::gid_t);
 }
 
 /// Calls without effect on output, which are taken as done.

@@ -4,7 +4,7 @@
 //! A thread of the program has two stacks. The program's functions use one in the region, so that other threads may be
 //! given pointers to it; ours run on the thread's own ([`outside`]). A page of the region may be away at any time: a
 //! thread that waited for one while holding a lock of the runtime would wait for a page server that waits for the
-//! lock.
+//! lock. Where threads may move, their own stack is that of a host (`host.rs`).
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -19,9 +19,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trust::{Pending, Promise};
 
-use crate::arena;
 use crate::mask::{self, Mask};
 use crate::words::words;
+use crate::{arena, host};
 
 thread_local! {
     /// Context of the thread's own stack, while it is in the program's code.
@@ -137,11 +137,21 @@ pub(crate) fn outside<R>(f: impl FnOnce() -> R) -> R {
         let _ours = arena::Ours::begin();
         return f();
     }
-    let Some(own) = OWN.take() else {
-        let _side = ours(); // on its own stack already
-        return f();
-    };
+    let own = OWN.take();
     let mut what = (Some(f), None);
+    let Some(own) = own else {
+        // Handlers that run while the host waits are not within what asks for it.
+        let open = OPEN.take();
+        // SAFETY: `run` takes the pair, whose place this function keeps.
+        let is_done = unsafe { host::do_errand(runner(&what), (&raw mut what).cast(), open) };
+        OPEN.set(open);
+        if !is_done {
+            let _side = ours(); // on its own stack already
+            // SAFETY: as above.
+            unsafe { runner(&what)((&raw mut what).cast()) };
+        }
+        return what.1.unwrap_or_else(|| std::process::abort());
+    };
     let errand = Errand { run: runner(&what), what: (&raw mut what).cast() };
     // SAFETY: `run_on` waits there, on this thread, and comes back when it has done the errand.
     let back = unsafe { own.resume((&raw const errand).expose_provenance()) };
@@ -197,6 +207,7 @@ pub(crate) fn stack() -> Range<usize> {
 
 /// Ends the program's function: the thread continues in `run_on`.
 pub(crate) fn leave(result: usize) -> ! {
+    host::leave(result);
     RESULT.set(result);
     if let Some(own) = OWN.take() {
         // SAFETY: `run_on` waits there, on this thread, and nothing left behind here is used again.
@@ -275,12 +286,14 @@ pub(crate) fn wait_for<R: 'static>(send: impl FnOnce(Promise<R>)) -> Option<R> {
                 return value;
             }
             Err(pending) => {
-                let program = the_programs();
-                let nested = OPEN.take();
-                mask::set_mask(open);
-                mask::block();
-                OPEN.set(nested);
-                drop(program);
+                if !host::let_signals_in() {
+                    let program = the_programs();
+                    let nested = OPEN.take();
+                    mask::set_mask(open);
+                    mask::block();
+                    OPEN.set(nested);
+                    drop(program);
+                }
                 let piece = piece_after(start.elapsed());
                 waited = outside(move || wait(pending, piece));
             }

@@ -6,13 +6,14 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use libc::{pid_t, sigaction as Action, siginfo_t, sigset_t, timespec};
 
 use crate::mask::{self, ENDING, Mask, OF_FAULTS, mask_of, set_of};
 use crate::real::real;
-use crate::{side, trap};
+use crate::{block, side, ties, trap};
 
 fn is_function(handler: usize) -> bool {
     handler != libc::SIG_DFL && handler != libc::SIG_IGN
@@ -27,8 +28,38 @@ fn handler_here(signal: c_int, handler: usize) -> usize {
     match handler {
         libc::SIG_DFL | libc::SIG_IGN => handler,
         _ if ENDING.contains(&signal) && side::own_machine() != 0 => libc::SIG_IGN,
+        _ if block::are_on() && !OF_FAULTS.contains(&signal) => {
+            if let Some(to) = place_of(signal) {
+                to.store(handler, Ordering::SeqCst);
+            }
+            relay as *const () as usize
+        }
         _ => handler,
     }
+}
+
+/// Handlers of the program by signal, where its threads may move.
+static RELAYED: [AtomicUsize; 65] = [const { AtomicUsize::new(0) }; 65];
+
+fn place_of(signal: c_int) -> Option<&'static AtomicUsize> {
+    RELAYED.get(usize::try_from(signal).ok()?)
+}
+
+fn relayed(signal: c_int) -> usize {
+    place_of(signal).map_or(0, |handler| handler.load(Ordering::SeqCst))
+}
+
+/// Calls the program's handler, in which its thread does not move.
+extern "C" fn relay(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: a handler of the program; one that takes the signal alone does not look at the others.
+    let handler =
+        unsafe { std::mem::transmute::<usize, extern "C" fn(c_int, *mut siginfo_t, *mut c_void)>(relayed(signal)) };
+    ties::in_handler(|| handler(signal, info, context));
+}
+
+/// Returns the program's handler in place of ours; `before` is what that was before the last change.
+fn unrelayed(handler: usize, before: usize) -> usize {
+    if handler == relay as *const () as usize { before } else { handler }
 }
 
 /// Sets the program's action of a signal that this library takes.
@@ -86,7 +117,8 @@ pub(crate) fn has_handlers() -> bool {
 /// In a fiber of machine 0: has the other machines take these actions.
 pub(crate) fn hand_over() {
     for (signal, words) in EARLY.get().into_iter().flatten().copied() {
-        for machine in 1..side::machines() {
+        // Machine 0 has them, but where threads may move.
+        for machine in u16::from(!block::are_on())..side::machines() {
             side::from_worker(machine, move || {
                 set_here(signal, words, ptr::null_mut());
             });
@@ -116,13 +148,19 @@ fn set_here(signal: c_int, mut words: ActionWords, before: *mut Action) -> c_int
 /// As for the C library's function, here and in all other functions of this file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaction(signal: c_int, action: *const Action, before: *mut Action) -> c_int {
+    let relayed = relayed(signal);
+    // SAFETY: the caller's, or null.
+    let own = || unsafe { before.as_mut() }.map(|own| own.sa_sigaction = unrelayed(own.sa_sigaction, relayed));
     if action.is_null() || !side::is_machine_in_program() {
-        return set(signal, action, before);
+        let done = set(signal, action, before);
+        own();
+        return done;
     }
     // SAFETY: the caller's; functions of the program have the same addresses on all machines.
     let words = unsafe { action.cast::<ActionWords>().read_unaligned() };
     let done = set_here(signal, words, before);
     if done == 0 {
+        own();
         side::on_others(move || {
             set_here(signal, words, ptr::null_mut());
         });
@@ -148,8 +186,9 @@ pub unsafe extern "C" fn signal(signal: c_int, handler: *mut c_void) -> *mut c_v
     if !side::is_machine_in_program() {
         return set(signal, handler);
     }
-    let handler = handler.expose_provenance();
+    let (handler, relayed) = (handler.expose_provenance(), relayed(signal));
     let before = set_here(signal, handler);
+    let before = ptr::with_exposed_provenance_mut::<c_void>(unrelayed(before.expose_provenance(), relayed));
     if before.addr() != libc::SIG_ERR {
         side::on_others(move || {
             set_here(signal, handler);

@@ -1,10 +1,13 @@
 //! Stacks of the program's threads: blocks of the heap. The low end of each is its guard, inaccessible on the machine
-//! where the thread runs: an overflow ends the program, as in one process, and does not overwrite the memory below.
+//! where the thread has begun, and where it is: an overflow ends the program, as in one process, and does not overwrite
+//! the memory below.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
 
 use crate::PAGE_BYTES;
 use crate::{heap, report};
@@ -36,7 +39,11 @@ pub(crate) fn is_guard(page: usize) -> bool {
 }
 
 /// A thread's stack, freed on drop unless the program gave it.
-pub(crate) struct Stack {
+pub(crate) struct Stack(Place);
+
+/// Location of a stack.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Place {
     block: usize,
     is_given: bool,
     guard_bytes: usize,
@@ -50,29 +57,54 @@ impl Stack {
         let guard_bytes = guard_bytes.checked_next_multiple_of(PAGE_BYTES)?;
         {
             let mut free = free();
-            let is_like = |stack: &Stack| (stack.bytes, stack.guard_bytes) == (bytes, guard_bytes);
+            let is_like = |stack: &Stack| (stack.0.bytes, stack.0.guard_bytes) == (bytes, guard_bytes);
             if let Some(place) = free.iter().rposition(is_like) {
                 return Some(free.swap_remove(place));
             }
         }
         let (block, _) = heap::allocate(bytes.checked_add(guard_bytes)?, PAGE_BYTES)?;
         report::note_stack(block);
-        let stack = Stack { block, is_given: false, guard_bytes, bytes };
-        if guard_bytes > 0 {
-            guards().insert(block, guard_bytes);
-        }
-        stack.protect(libc::PROT_NONE).then_some(stack)
+        let stack = Stack(Place { block, is_given: false, guard_bytes, bytes });
+        stack.0.guard().then_some(stack)
+    }
+
+    /// Returns the only stack of this place.
+    pub(crate) fn at(place: Place) -> Stack {
+        Stack(place)
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        self.0
     }
 
     /// Returns the memory that the program gives as a stack.
     pub(crate) fn given(block: usize, bytes: usize) -> Stack {
-        Stack { block, is_given: true, guard_bytes: 0, bytes }
+        Stack(Place { block, is_given: true, guard_bytes: 0, bytes })
     }
 
     /// Returns the part that the thread may use.
     pub(crate) fn range(&self) -> Range<usize> {
-        let bottom = self.block + self.guard_bytes;
-        bottom..bottom + self.bytes
+        let bottom = self.0.block + self.0.guard_bytes;
+        bottom..bottom + self.0.bytes
+    }
+}
+
+impl Place {
+    /// On a worker: makes the guard on this machine. `false`: the system refuses.
+    pub(crate) fn guard(&self) -> bool {
+        if self.guard_bytes > 0 {
+            guards().insert(self.block, self.guard_bytes);
+        }
+        self.protect(libc::PROT_NONE)
+    }
+
+    /// Removes the guard on this machine. `false`: the system refuses.
+    pub(crate) fn unguard(&self) -> bool {
+        let is_done = self.protect(libc::PROT_READ | libc::PROT_WRITE);
+        if is_done {
+            guards().remove(&self.block);
+        }
+        is_done
     }
 
     fn protect(&self, protection: c_int) -> bool {
@@ -87,7 +119,7 @@ impl Stack {
     /// Keeps the stack of a thread that has ended for another one, if there is room.
     pub(crate) fn keep(self) {
         let mut free = free();
-        if !self.is_given && free.len() < KEPT {
+        if !self.0.is_given && free.len() < KEPT {
             free.push(self);
         }
     }
@@ -96,9 +128,8 @@ impl Stack {
 impl Drop for Stack {
     fn drop(&mut self) {
         // If the system refuses, the block is lost, and stays inaccessible.
-        if !self.is_given && self.protect(libc::PROT_READ | libc::PROT_WRITE) {
-            guards().remove(&self.block);
-            heap::free(self.block);
+        if !self.0.is_given && self.0.unguard() {
+            heap::free(self.0.block);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::mask::{self, Mask};
 use crate::objects::{self, INIT_ARRAY_BYTES};
 use crate::real::real;
 use crate::{
-    FAILURE_STATUS, affinity, bind, end_of_program, environment, exec, files, hang, heap, ids, marks, memory,
+    FAILURE_STATUS, affinity, bind, block, end_of_program, environment, exec, files, hang, heap, ids, marks, memory,
     own_address, process, refused, report, side, signals, stopped, threads, trap,
 };
 
@@ -49,12 +49,8 @@ pub unsafe extern "C" fn __libc_start_main(
             IS_EXPLICIT.store(unsafe { CStr::from_ptr(mode) } == c"explicit", Ordering::Relaxed);
             without_random_addresses(argv);
             MAIN.store(main as *const () as usize, Ordering::Relaxed);
-            unsafe extern "C" {
-                fn on_exit(handler: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
-            }
             // Before all handlers of the program, so that it is the last to run.
-            // SAFETY: the handler is a function of this library.
-            unsafe { on_exit(end_of_program::at_exit, std::ptr::null_mut()) };
+            end_of_program::register();
             start
         }
         false => main,
@@ -140,6 +136,7 @@ extern "C" fn start(argc: c_int, argv: *mut *mut c_char, _: *mut *mut c_char) ->
     signals::note();
     own_address::begin();
     affinity::note_processors();
+    block::note(IS_EXPLICIT.load(Ordering::Relaxed)).unwrap_or_else(|cause| fail(&cause));
     marks::note(MAIN.load(Ordering::Relaxed));
     threads::note_shares().unwrap_or_else(|cause| fail(&cause));
     side::note_process();

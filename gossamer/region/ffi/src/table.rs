@@ -33,6 +33,8 @@ pub(crate) struct Table {
     pub(crate) pooled: AtomicUsize,
     /// Not 0 once the program has taken away access to memory of its heap (`map.rs`).
     pub(crate) has_guards: AtomicU32,
+    /// Not 0 once the program has loaded a library while it runs (`load.rs`).
+    pub(crate) has_loaded: AtomicU32,
     /// For each machine, not 0 once it has its copy of variables and heap.
     pub(crate) has_copy: [AtomicU32; MACHINES_MAX],
     /// Turn of each sync: even while it is free; incremented each time one is made or destroyed.

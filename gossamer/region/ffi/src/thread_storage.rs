@@ -99,6 +99,13 @@ fn place(object: &Object) -> Result<Option<usize>, ()> {
     all.next().map(|words| Some(words[5]).filter(|place| !NONE.contains(place))).ok_or(())
 }
 
+impl Module {
+    /// The library, if it has a place in the storage of threads that are there.
+    pub(crate) fn placed(&self) -> Option<&str> {
+        self.place.map(|_| self.library.as_str())
+    }
+}
+
 /// On machine 0: returns the modules of new libraries, by number.
 ///
 /// # Errors

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use libc::{clockid_t, pthread_attr_t, pthread_t, timespec};
 
+use crate::block::{self, Block};
 use crate::mask::{self, Mask};
+use crate::moves::{self, Begin};
 use crate::real::real;
 use crate::stack::{GUARD_BYTES, Stack};
 use crate::table::{self, table};
@@ -136,12 +138,37 @@ fn start_here(start: Start) -> bool {
     };
     let Some(stack) = stack else { return false };
     joins::begin(start.id, start.is_detached);
-    let real = starter::start(Box::new(move || run(start, stack, None)));
+    let real = match block::are_on() && side::machines() > 1 && !openmp::has_teams() {
+        true => start_in_block(start, stack),
+        false => {
+            let run = move || {
+                run(start, stack, None);
+                false
+            };
+            starter::start(Box::new(run))
+        }
+    };
     match real {
         Some(real) => joins::note_real(start.id, real),
         None => joins::forget(start.id),
     }
     real.is_some()
+}
+
+/// Starts a thread that may move. None: as above.
+fn start_in_block(start: Start, stack: Stack) -> Option<pthread_t> {
+    let block = Block::allocate()?;
+    let inherited = start.inherited;
+    let begin = Begin { mask: inherited.mask, function: start.function, argument: start.argument };
+    let run = move || {
+        inherited.take_over();
+        moves::begin(start.id, stack, block, begin)
+    };
+    let real = starter::start(Box::new(run));
+    if real.is_none() {
+        block.give_back();
+    }
+    real
 }
 
 /// Returns the program's first thread, to be run by the process's: constructors have left values in its storage. None:
@@ -157,25 +184,6 @@ pub(crate) fn first(start: Start, end: fn() -> !) -> Option<impl FnOnce() + Send
         trap::filter_this_thread();
         run(start, stack, Some(end));
     })
-}
-
-/// The program's function of a thread, and the signals that it blocks.
-struct Begin {
-    mask: Mask,
-    function: usize,
-    argument: usize,
-}
-
-impl Begin {
-    /// In the program's code: a signal that has waited for a thread to take it is handled here.
-    extern "C" fn run(at: usize) -> usize {
-        // SAFETY: `run` below keeps it, and waits.
-        let Begin { mask, function, argument } = unsafe { &*std::ptr::with_exposed_provenance::<Begin>(at) };
-        mask::set_mask(*mask);
-        // SAFETY: a thread's function of the program.
-        let function = unsafe { std::mem::transmute::<usize, extern "C" fn(usize) -> usize>(*function) };
-        function(*argument)
-    }
 }
 
 /// On a thread that the filter is installed in, and that may use all processors, with signals blocked.

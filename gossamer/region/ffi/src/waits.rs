@@ -3,7 +3,7 @@
 //!
 //! Waits with a limit of time are not noted, nor those for files, processes, signals and the clock.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -88,7 +88,8 @@ impl Noted {
 static THREADS: Mutex<Option<HashMap<u64, Arc<Noted>>>> = Mutex::new(None);
 
 thread_local! {
-    static OWN: RefCell<Option<Arc<Noted>>> = const { RefCell::new(None) };
+    /// The thread's, which it has among those above; null: none.
+    static OWN: Cell<*const Noted> = const { Cell::new(std::ptr::null()) };
 }
 
 fn threads() -> MutexGuard<'static, Option<HashMap<u64, Arc<Noted>>>> {
@@ -98,18 +99,29 @@ fn threads() -> MutexGuard<'static, Option<HashMap<u64, Arc<Noted>>>> {
 /// Records the calling thread, which begins, with signals blocked.
 pub(crate) fn begin(thread: u64) {
     let noted = Arc::<Noted>::default();
-    threads().get_or_insert_default().insert(thread, Arc::clone(&noted));
-    OWN.set(Some(noted));
+    OWN.set(Arc::as_ptr(&noted));
+    threads().get_or_insert_default().insert(thread, noted);
+}
+
+/// Returns what the calling thread has begun with, for [`take_over`].
+pub(crate) fn noted() -> usize {
+    OWN.get().expose_provenance()
+}
+
+/// In a block: records waits as the thread's host has begun.
+pub(crate) fn take_over(noted: usize) {
+    OWN.set(std::ptr::with_exposed_provenance(noted));
 }
 
 /// Forgets the calling thread, which ends, with signals blocked.
 pub(crate) fn end(thread: u64) {
-    OWN.set(None);
+    OWN.set(std::ptr::null());
     threads().get_or_insert_default().remove(&thread);
 }
 
 fn set(to: (u32, u64)) -> (u32, u64) {
-    OWN.with_borrow(|own| own.as_ref().map_or((0, 0), |own| own.set(to)))
+    // SAFETY: null, or that of the calling thread, which stays until it ends.
+    unsafe { OWN.get().as_ref() }.map_or((0, 0), |own| own.set(to))
 }
 
 /// Calls `f`, in which the calling thread waits for this object; with a limit of time it is not noted.
@@ -132,7 +144,7 @@ pub(crate) fn is_one_running() -> bool {
 
 /// On a worker: the waits of this machine's threads, by their ids. `None`: one of them does not wait.
 pub(crate) fn all() -> Option<Vec<Wait>> {
-    let mut running = joins::running();
+    let mut running = joins::here();
     running.sort_unstable();
     let threads = threads();
     // One that has not begun, or has ended, is not there.

@@ -26,6 +26,18 @@ pub const STARTERS: [(&str, &[&str]); 3] = [
     ("hosts", &[LAUNCH, RUN, "--local", "2", "--pretend-hosts", "2", "--no-prefix", "--region", "auto"]),
 ];
 
+/// Starters with threads that may move.
+const ASKED: [(&str, &[&str]); 2] = [
+    ("asked", &[LAUNCH, RUN, "--local", "2", "--no-prefix", "--region", "auto", "--move", "asked"]),
+    (
+        "asked_tcp",
+        &[LAUNCH, RUN, "--local", "2", "--fabric", "tcp", "--no-prefix", "--region", "auto", "--move", "asked"],
+    ),
+];
+
+/// The program that is refused where threads do not move: there each machine has thread-local variables of its own.
+const REFUSED_WITHOUT_MOVES: &str = "thread_local_pointer";
+
 /// Arguments of programs that have some: a test for each line of them.
 const ARGUMENTS: [(&str, &[&str]); 2] = [
     (
@@ -108,29 +120,38 @@ pub fn trials(place: &Arc<Place>, lacks: &dyn Fn(&&str) -> bool) -> Vec<Trial> {
         let compiler = if ending == "cpp" { "g++" } else { "gcc" };
         let lines = ARGUMENTS.iter().find(|(of, _)| *of == name).map_or(&[""][..], |(_, lines)| lines);
         for line in lines {
-            let (place, case) = (Arc::clone(place), format!("{name} {line}").trim_end().to_owned());
-            let (source, line) = (folder.join(&file), *line);
-            let title = format!("compared::{}", case.replace(' ', "_"));
-            let test = move || check(&place, compiler, &source, &case, line);
-            trials.push(Trial::test(title, test).with_ignored_flag(lacks(&LAUNCH) || lacks(&compiler)));
+            for (group, starters) in [("compared", &STARTERS[..]), ("compared_asked", &ASKED[..])] {
+                let (place, case) = (Arc::clone(place), format!("{name} {line}").trim_end().to_owned());
+                let (source, line) = (folder.join(&file), *line);
+                let title = format!("{group}::{}", case.replace(' ', "_"));
+                let test = move || check(&place, compiler, &source, (&case, line), starters);
+                trials.push(Trial::test(title, test).with_ignored_flag(lacks(&LAUNCH) || lacks(&compiler)));
+            }
         }
     }
     trials
 }
 
-/// Runs one program plainly and on all starters.
-fn check(place: &Place, compiler: &'static str, source: &Path, case: &str, arguments: &str) -> Result<(), Failed> {
+/// Runs one program plainly and on these starters.
+fn check(
+    place: &Place,
+    compiler: &'static str,
+    source: &Path,
+    (case, arguments): (&str, &str),
+    starters: &[(&str, &[&str])],
+) -> Result<(), Failed> {
     let built = built(place, compiler, source)?;
     let words = || arguments.split_whitespace();
     let plain = run_within(Command::new(&built).args(words()), INPUT, limits::HANG)?;
     let plain = plain.ok_or_else(|| format!("{case}: the plain run does not end"))?;
     let refused = REFUSED.iter().find(|(of, _)| *of == case).map(|(_, message)| *message);
+    let refused = refused.filter(|_| case != REFUSED_WITHOUT_MOVES || starters != ASKED);
     let failing = FAILING.iter().find(|(of, _)| *of == case).map(|(_, why)| *why);
     let rounds = if failing.is_some() { ROUNDS } else { 1 };
     // A hang that is known needs no certainty.
     let limit = if failing.is_some() { LIMIT } else { limits::bound(LIMIT) };
     let mut wrong = Vec::new();
-    for (starter, starter_words) in STARTERS.iter().cycle().take(STARTERS.len() * rounds) {
+    for (starter, starter_words) in starters.iter().cycle().take(starters.len() * rounds) {
         let mut command = start(place, starter_words, &built);
         let outcome = compare(&plain, run_within(command.args(words()), INPUT, limit)?);
         match (outcome, refused) {

@@ -10,6 +10,7 @@ mod files;
 mod generated;
 mod hangs;
 mod killed;
+mod moves;
 mod oracle;
 mod rack;
 mod symbols;
@@ -110,6 +111,11 @@ const TWO: &[&str] = &[LAUNCH, RUN, "--local", "2", "--no-prefix", "--region", "
 const TWO_HOSTS: &[&str] = &[LAUNCH, RUN, "--local", "2", "--pretend-hosts", "2", "--no-prefix", "--region", "auto"];
 const THREE_TCP: &[&str] = &[LAUNCH, RUN, "--local", "3", "--fabric", "tcp", "--no-prefix", "--region", "auto"];
 
+/// Threads have their storage in the region.
+const TWO_ASKED: &[&str] = &[LAUNCH, RUN, "--local", "2", "--no-prefix", "--region", "auto", "--move", "asked"];
+const THREE_TCP_ASKED: &[&str] =
+    &[LAUNCH, RUN, "--local", "3", "--fabric", "tcp", "--no-prefix", "--region", "auto", "--move", "asked"];
+
 /// Nothing travels, and there are no page servers.
 const ONE: &[&str] = &[LAUNCH, RUN, "--local", "1", "--no-prefix", "--region", "auto"];
 
@@ -122,9 +128,16 @@ const fn explicit(name: &'static str, shares: Option<&'static str>, starter: &'s
     Way { name, compiler: "gcc", flags: &["-O2"], shares, starter, runs: Runs::Workloads }
 }
 
-const WAYS: [Way; 11] = [
+/// All programs, where threads may move.
+const fn asked(name: &'static str, starter: &'static [&'static str]) -> Way {
+    Way { name, compiler: "gcc", flags: &["-O2"], shares: None, starter, runs: Runs::All }
+}
+
+const WAYS: [Way; 13] = [
     Way { name: "two_machines", compiler: "gcc", flags: &["-O2"], shares: None, starter: TWO, runs: Runs::All },
     Way { name: "three_by_tcp", compiler: "gcc", flags: &["-O2"], shares: None, starter: THREE_TCP, runs: Runs::All },
+    asked("asked_two_machines", TWO_ASKED),
+    asked("asked_three_by_tcp", THREE_TCP_ASKED),
     Way { name: "gcc", compiler: "gcc", flags: &["-O2"], shares: None, starter: &[], runs: Runs::All },
     Way { name: "clang", compiler: "clang", flags: &["-O2"], shares: None, starter: &[], runs: Runs::All },
     explicit("explicit_two_machines", HEADER, TWO_EXPLICIT),
@@ -270,6 +283,7 @@ fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
     }
     trials.extend(before::trials(place, lacks));
     trials.extend(waits::trials(place, cannot_share.is_none()));
+    trials.extend(moves::trials(place, lacks(&LAUNCH) || lacks(&"gcc") || lacks(&"g++")));
     trials.extend(hangs::trials(place, cannot_share.is_none() && !lacks(&"gcc")));
     for (compiler, flags) in HEADER_FLAGS {
         let here = Arc::clone(place);

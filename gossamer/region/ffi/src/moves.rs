@@ -1,0 +1,207 @@
+//! Threads in blocks (`--move asked`) on their hosts: from their beginning to their end, and between machines.
+//!
+//! A thread that goes to another machine waits on its stack, which all machines have. Its host sends the address of
+//! that place and of the block, and what our code keeps for the thread outside of them; a host there goes on with it,
+//! and the one here waits for the next thread that comes. All requests about the thread still go to the machine that
+//! its id names, which knows where it is (`joins.rs`).
+//!
+//! Here: the hosts' side. Not here: the thread's own side, and why it may have to stay (`ties.rs`).
+
+use std::ffi::c_int;
+
+use serde::{Deserialize, Serialize};
+
+use crate::block::Block;
+use crate::host::{self, Left, ThreadWords};
+use crate::mask::{self, Mask};
+use crate::stack::{Place, Stack};
+use crate::{cleanup, ends, ids, joins, keys, side, starter, waits};
+
+/// The program's function of a thread, and the signals that it blocks.
+#[derive(Clone, Copy)]
+pub(crate) struct Begin {
+    pub(crate) mask: Mask,
+    pub(crate) function: usize,
+    pub(crate) argument: usize,
+}
+
+impl Begin {
+    /// In the program's code: a signal that has waited for a thread to take it is handled here.
+    pub(crate) extern "C" fn run(at: usize) -> usize {
+        // SAFETY: the caller of the thread keeps it, and waits.
+        let Begin { mask, function, argument } = unsafe { &*std::ptr::with_exposed_provenance::<Begin>(at) };
+        mask::set_mask(*mask);
+        // SAFETY: a thread's function of the program.
+        let function = unsafe { std::mem::transmute::<usize, extern "C" fn(usize) -> usize>(*function) };
+        function(*argument)
+    }
+}
+
+/// Name of a thread, with the zero at its end.
+type Name = [u8; 16];
+
+/// A thread on its way.
+#[derive(Clone, Serialize, Deserialize)]
+struct Moving {
+    id: u64,
+    stack: Place,
+    block: Block,
+    name: Name,
+    nice: c_int,
+    /// Where it waits.
+    program: usize,
+    /// Its cleanup handlers, its objects with their destructors, and its values of keys.
+    pushed: Vec<usize>,
+    objects: Vec<(usize, usize)>,
+    values: Vec<(u64, usize)>,
+}
+
+/// On a host, with signals blocked: runs a thread, in a block that is filled here. Returns whether the host may run
+/// another one.
+pub(crate) fn begin(id: u64, stack: Stack, block: Block, begin: Begin) -> bool {
+    ids::act_as(id);
+    waits::begin(id);
+    block.fill();
+    let left = call(id, &stack, &block, &begin);
+    go_through(id, stack, block, left)
+}
+
+fn call(id: u64, stack: &Stack, block: &Block, begin: &Begin) -> Left {
+    let (run, begin) = (Begin::run as *const () as usize, std::ptr::from_ref(begin).expose_provenance());
+    // SAFETY: memory that is the thread's until it ends.
+    unsafe { host::run(block.pointer, stack.range(), words_of(id), run, begin) }
+}
+
+/// On a host: what the program's side of its thread has to know.
+fn words_of(id: u64) -> ThreadWords {
+    fn put(words: ThreadWords) {
+        ids::act_as(words.id);
+        waits::take_over(words.noted);
+    }
+    ThreadWords { id, noted: waits::noted(), put }
+}
+
+/// The calling thread's niceness.
+fn nice() -> c_int {
+    // SAFETY: it touches no memory.
+    unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
+}
+
+/// That of the process's first thread, as new threads have it.
+fn nice_of_process() -> c_int {
+    // SAFETY: as above.
+    unsafe { libc::getpriority(libc::PRIO_PROCESS, side::process()) }
+}
+
+/// Does what the thread asks of its host by leaving it.
+fn go_through(id: u64, stack: Stack, block: Block, mut left: Left) -> bool {
+    loop {
+        match left {
+            Left::Ended(result, mask) => {
+                end(id, stack, block, result, mask);
+                return false;
+            }
+            Left::Departs(program, to) => {
+                let program = host::address_of(program);
+                if send(id, stack.place(), &block, program, to) {
+                    std::mem::forget(stack); // it goes along
+                    return nice() == nice_of_process();
+                }
+                // SAFETY: it has not gone.
+                left = unsafe { host::go_on(block.pointer, host::context_at(program), words_of(id), libc::EAGAIN) };
+            }
+        }
+    }
+}
+
+/// Ends a thread whose function has ended.
+fn end(id: u64, stack: Stack, block: Block, result: usize, mask: Mask) {
+    let begin = Begin { mask, function: ends::end_in_block as *const () as usize, argument: 0 };
+    if let Left::Departs(..) = call(id, &stack, &block, &begin) {
+        std::process::abort(); // `ties.rs` has refused
+    }
+    block.free();
+    match ids::machine_of(id) {
+        first if first == side::own_machine() => stack.keep(),
+        first => {
+            // Its guard is there.
+            let place = stack.place();
+            place.unguard();
+            std::mem::forget(stack);
+            side::at(first, move || Stack::at(place).keep());
+        }
+    }
+    joins::leave(id);
+    waits::end(id);
+    joins::end(id, result);
+    ids::act_as(0);
+}
+
+/// Has a thread go on on another machine. `false`: there is no host, and it is here again.
+fn send(id: u64, stack: Place, block: &Block, program: usize, to: u16) -> bool {
+    let (first, own) = (ids::machine_of(id), side::own_machine());
+    let (pushed, objects, values) = (cleanup::take(), ends::take(), keys::take());
+    joins::leave(id); // no other thread changes its name here any more
+    let mut name = Name::default();
+    // SAFETY: the name has room.
+    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    let moving = Moving { id, stack, block: *block, name, nice: nice(), program, pushed, objects, values };
+    waits::end(id);
+    if first != to {
+        side::at(first, move || joins::note_machine(id, to));
+    }
+    if first != own {
+        stack.unguard();
+    }
+    if side::at_with(to, arrive, moving.clone()) {
+        ids::act_as(0);
+        return true;
+    }
+    if first != own {
+        side::at(own, move || stack.guard());
+        side::at(first, move || joins::note_machine(id, own));
+    }
+    moving.take_over();
+    false
+}
+
+/// On a worker: has a host go on with a thread. `false`: there is none.
+fn arrive(moving: Moving) -> bool {
+    let (stack, is_away) = (moving.stack, ids::machine_of(moving.id) != side::own_machine());
+    if is_away && !stack.guard() {
+        return false;
+    }
+    let started = starter::start(Box::new(move || go_on(moving))).is_some();
+    if !started && is_away {
+        stack.unguard();
+    }
+    started
+}
+
+/// On a host, with signals blocked.
+fn go_on(moving: Moving) -> bool {
+    let Moving { id, stack, block, program, .. } = moving;
+    ids::act_as(id);
+    moving.take_over();
+    block.arrive();
+    // SAFETY: the machine that it left has sent it here, once.
+    let left = unsafe { host::go_on(block.pointer, host::context_at(program), words_of(id), 0) };
+    go_through(id, Stack::at(stack), block, left)
+}
+
+impl Moving {
+    /// Gives the calling host what our code keeps for the thread.
+    fn take_over(self) {
+        waits::begin(self.id);
+        // SAFETY: a name that ends with a zero.
+        unsafe { libc::prctl(libc::PR_SET_NAME, self.name.as_ptr()) };
+        if nice() != self.nice {
+            // SAFETY: the calling thread's. Where the system refuses, it has the host's.
+            unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, self.nice) };
+        }
+        joins::arrive(self.id);
+        cleanup::put(self.pushed);
+        ends::put(self.objects);
+        keys::put(self.values);
+    }
+}

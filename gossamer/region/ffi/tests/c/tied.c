@@ -1,0 +1,125 @@
+/* tied: each reason for which a thread stays on its machine; the argument names one. The error is EBUSY, and a message
+ * says to what the thread is tied. Prints "tied: ok", if the thread goes once the reason is gone. */
+#include "verdict.h"
+
+#include "gossamer_region.h"
+
+#include <dlfcn.h>
+#include <locale.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+static const char *reason;
+
+static int is(const char *one) { return strcmp(reason, one) == 0; }
+
+static int other(void) { return 1 - gsm_thread_machine(); }
+
+static void tied(void) {
+    int machine = gsm_thread_machine();
+    CHECK(gsm_thread_move(other()) == EBUSY && gsm_thread_machine() == machine);
+}
+
+static void goes(void) {
+    int to = other();
+    CHECK(gsm_thread_move(to) == 0 && gsm_thread_machine() == to);
+}
+
+static void on_signal(int signal) {
+    (void)signal;
+    tied();
+}
+
+static pthread_key_t key;
+
+static void gone(void *value) {
+    (void)value;
+    tied();
+}
+
+static char *top;
+
+/* A stack has its guard where its thread is: the overflow ends there, and does not go on in other memory. */
+static void on_overflow(int signal, siginfo_t *info, void *context) {
+    (void)signal, (void)context;
+    long below = top - (char *)info->si_addr;
+    int is_at_guard = below > 7 << 20 && below < (8 << 20) + 8192;
+    const char *told = is_at_guard ? "tied: ok\n" : "tied: failed\n";
+    _exit(write(STDOUT_FILENO, told, strlen(told)) < 0 || !is_at_guard);
+}
+
+/* Overflows the stack. */
+__attribute__((noinline)) static int falls(volatile char *above) {
+    volatile char bytes[1024];
+    bytes[0] = *above;
+    if (bytes[0] == 0) {
+        return 0;
+    }
+    return falls(bytes) + bytes[0];
+}
+
+static void *run(void *unused) {
+    (void)unused;
+    if (is("overflow")) {
+        stack_t signals = {.ss_sp = malloc(1 << 16), .ss_size = 1 << 16};
+        struct sigaction action = {.sa_sigaction = on_overflow, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+        CHECK(sigaltstack(&signals, NULL) == 0 && sigaction(SIGSEGV, &action, NULL) == 0);
+        goes();
+        volatile char first = 1;
+        top = (char *)&first;
+        return (void *)(long)falls(&first);
+    }
+    if (is("hold")) {
+        gsm_thread_hold();
+        tied();
+        gsm_thread_free();
+    } else if (is("handler")) {
+        raise(SIGUSR1);
+    } else if (is("end")) {
+        pthread_setspecific(key, &key);
+    } else if (is("locale")) {
+        locale_t own = newlocale(LC_ALL_MASK, "C", NULL);
+        uselocale(own);
+        tied();
+        uselocale(LC_GLOBAL_LOCALE);
+        freelocale(own);
+    } else if (is("processors")) {
+        cpu_set_t all, one;
+        CHECK(pthread_getaffinity_np(pthread_self(), sizeof all, &all) == 0);
+        CPU_ZERO(&one);
+        CPU_SET(0, &one);
+        CHECK(pthread_setaffinity_np(pthread_self(), sizeof one, &one) == 0);
+        tied();
+        CHECK(pthread_setaffinity_np(pthread_self(), sizeof all, &all) == 0);
+    } else if (is("policy")) {
+        struct sched_param none = {0};
+        CHECK(pthread_setschedparam(pthread_self(), SCHED_BATCH, &none) == 0);
+        tied();
+        CHECK(pthread_setschedparam(pthread_self(), SCHED_OTHER, &none) == 0);
+    } else if (is("user")) {
+        CHECK(setuid(getuid()) == -1 && errno == ENOTSUP);
+    } else if (is("library")) {
+        CHECK(dlopen("libz.so.1", RTLD_NOW) || dlopen("libzstd.so.1", RTLD_NOW) || dlopen("liblzma.so.5", RTLD_NOW));
+        tied();
+        return NULL;
+    }
+    goes();
+    goes();
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    reason = argc > 1 ? argv[1] : "";
+    CHECK(pthread_key_create(&key, gone) == 0 && signal(SIGUSR1, on_signal) != SIG_ERR);
+    if (is("main")) {
+        tied();
+        return verdict("tied");
+    }
+    for (int round = 0; round < 2; round++) {
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, run, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    }
+    return verdict("tied");
+}

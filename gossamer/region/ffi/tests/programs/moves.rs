@@ -1,0 +1,133 @@
+//! Threads that go on on other machines by their own calls (`--move asked`), and the ties that keep them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::{LAUNCH, Place, RUN, THREE_TCP_ASKED, TWO, TWO_ASKED, run, same, start, succeeded};
+
+/// Machines of two hosts, whose memories are their own.
+const TWO_HOSTS_ASKED: &[&str] =
+    &[LAUNCH, RUN, "--local", "2", "--pretend-hosts", "2", "--no-prefix", "--region", "auto", "--move", "asked"];
+const TWO_TCP_ASKED: &[&str] =
+    &[LAUNCH, RUN, "--local", "2", "--fabric", "tcp", "--no-prefix", "--region", "auto", "--move", "asked"];
+
+/// Ways with their machines, and moves of a loop.
+const WAYS: [(&str, &[&str], &str, &str); 4] = [
+    ("shm", TWO_ASKED, "2", "1000"),
+    ("tcp", TWO_TCP_ASKED, "2", "1000"),
+    ("two_hosts", TWO_HOSTS_ASKED, "2", "200"),
+    ("three_by_tcp", THREE_TCP_ASKED, "3", "200"),
+];
+
+/// A reason for which a thread stays, and what the message says of it.
+const TIES: [(&str, &str); 8] = [
+    ("main", "it is the main thread, in whose storage constructors may have left addresses; move threads of"),
+    ("hold", "gsm_thread_hold holds it; call gsm_thread_free before"),
+    ("handler", "a handler of a signal runs, or was left by siglongjmp; have the handler set a variable"),
+    ("end", "its function has ended, and destructors run; move before"),
+    ("locale", "it has a locale of its own (uselocale), whose tables are this machine's; call uselocale"),
+    ("processors", "it is bound to processors of this machine; let it use all of them"),
+    ("policy", "it has another scheduling policy than SCHED_OTHER; set that before"),
+    ("library", "the program has loaded a library while it runs (dlopen), which machine 0 alone knows whole; link"),
+];
+
+pub fn trials(place: &Arc<Place>, is_ignored: bool) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for (way, starter, machines, moves) in WAYS {
+        for (file, compiler) in [("moves.c", "gcc"), ("moves.cpp", "g++")] {
+            let place = Arc::clone(place);
+            let test = move || {
+                let built = build(&place, file, compiler)?;
+                let done = run(start(&place, starter, &built).args([machines, moves]))?;
+                let expected = if file == "moves.c" { "moves: ok\n".to_owned() } else { of_cpp(machines) };
+                same(file, succeeded(&done)?, &expected)
+            };
+            let name = format!("moves::{way}::{}", file.replace('.', "_"));
+            trials.push(Trial::test(name, test).with_ignored_flag(is_ignored));
+        }
+    }
+    for (reason, message) in TIES {
+        let place = Arc::clone(place);
+        let test = move || ties(&place, reason, message);
+        trials.push(Trial::test(format!("moves::tied_{reason}"), test).with_ignored_flag(is_ignored));
+    }
+    let others: [(&str, crate::Test); 3] =
+        [("moves::never", never), ("moves::user_is_refused", refuses_users), ("moves::overflow", overflows)];
+    for (name, test) in others {
+        let place = Arc::clone(place);
+        trials.push(Trial::test(name, move || test(&place)).with_ignored_flag(is_ignored));
+    }
+    trials
+}
+
+/// The output of `moves.cpp`: a thread has begun on each machine.
+fn of_cpp(machines: &str) -> String {
+    let count: usize = machines.parse().unwrap_or_default();
+    ["moves: ok\n".to_owned(), "registered elsewhere\n".repeat(count)].concat()
+}
+
+fn build(place: &Place, file: &str, compiler: &str) -> Result<PathBuf, Failed> {
+    let built = tempfile::Builder::new().prefix("moves").tempfile_in(place.folder.path())?.into_temp_path().keep()?;
+    let package = place.root.join("gossamer/region/ffi");
+    let mut command = std::process::Command::new(compiler);
+    let standard = if compiler == "g++" { "-std=c++20" } else { "-std=c11" };
+    command.args([standard, "-O2", "-Wall", "-Wextra", "-Werror", "-gdwarf-4", "-fstack-protector-all", "-pthread"]);
+    command
+        .arg("-I")
+        .arg(package.join("include"))
+        .arg(package.join("tests/c").join(file))
+        .arg("-o")
+        .arg(&built)
+        .arg("-lm");
+    succeeded(&run(&mut command)?)?;
+    Ok(built)
+}
+
+/// A thread that is tied stays, is told to what, and goes when it no longer is.
+fn ties(place: &Place, reason: &str, message: &str) -> Result<(), Failed> {
+    let built = build(place, "tied.c", "gcc")?;
+    for starter in [TWO_ASKED, TWO_TCP_ASKED] {
+        let done = run(start(place, starter, &built).arg(reason))?;
+        let told = String::from_utf8_lossy(&done.stderr);
+        let is_told = |line: &str| line.contains("gsm_thread_move: thread 0x6753") && line.contains(message);
+        if !told.lines().any(is_told) {
+            return Err(format!("{starter:?}: {done:?}").into());
+        }
+        same(reason, succeeded(&done)?, "tied: ok\n")?;
+    }
+    Ok(())
+}
+
+/// Without the option no thread moves, and a call says so.
+fn never(place: &Place) -> Result<(), Failed> {
+    let built = build(place, "tied.c", "gcc")?;
+    let done = run(start(place, TWO, &built).arg("hold"))?;
+    let told = String::from_utf8_lossy(&done.stderr);
+    match told.contains("gsm_thread_move does not work in a program whose threads stay; start it with --move asked") {
+        true if !done.status.success() => Ok(()),
+        _ => Err(format!("{done:?}").into()),
+    }
+}
+
+/// The C library would wait for threads that it does not know.
+fn refuses_users(place: &Place) -> Result<(), Failed> {
+    let built = build(place, "tied.c", "gcc")?;
+    let done = run(start(place, TWO_ASKED, &built).arg("user"))?;
+    let told = String::from_utf8_lossy(&done.stderr);
+    match told.contains("setuid with --move asked does not work") && done.stdout == b"tied: ok\n" {
+        true if !done.status.success() => Ok(()),
+        _ => Err(format!("{done:?}").into()),
+    }
+}
+
+/// A stack has a guard on the machine to which its thread has gone.
+fn overflows(place: &Place) -> Result<(), Failed> {
+    let built = build(place, "tied.c", "gcc")?;
+    for starter in [TWO_ASKED, TWO_TCP_ASKED] {
+        let done = run(start(place, starter, &built).arg("overflow"))?;
+        same("overflow", succeeded(&done)?, "tied: ok\n")?;
+    }
+    Ok(())
+}
