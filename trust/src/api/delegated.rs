@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::api::apply::Apply;
 use crate::api::trust::Trust;
 use crate::fiber::record::Awaited;
 use crate::fiber::timer::Waiter;
 use crate::ids::TrusteeId;
-use crate::request::{Called, Fault, Host};
-use crate::runtime::worker::{self, Worker};
+use crate::request::{Called, Fault, Host, Then};
+use crate::runtime::worker::{self, Context, Worker};
 use crate::serial;
 use crate::serial::parcel::Parcel;
 use crate::tasks::deliver::call_back;
@@ -127,7 +128,13 @@ where
     const RUNS_HERE: bool = true;
 
     fn send(self, trust: &Trust<T>, worker: &Worker, then: impl FnOnce(Result<U, Fault>) + 'static) -> Option<Awaited> {
-        trust.post_from::<STAYS, _, _, _>(worker, self.0, then);
+        if trust.is_at(worker) {
+            trust.post_here(worker, self.0, then);
+        } else {
+            let (property, trustee) = trust.parts();
+            let may_wait = worker.context() == Context::Free;
+            worker.submit(trustee, property, Apply::<T, F, STAYS>::new(self.0), Then::new(then), may_wait);
+        }
         None
     }
     #[inline(always)]

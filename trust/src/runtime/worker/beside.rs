@@ -15,7 +15,7 @@
 
 #![allow(unsafe_code)]
 
-use std::cell::{Cell, OnceCell, RefCell, UnsafeCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
@@ -38,8 +38,6 @@ const GIVE_WAY_AT_LEAST: u64 = 16;
 pub(crate) struct Beside {
     /// By index of the trustee.
     seats: RefCell<Vec<Option<Reached>>>,
-    /// The seats among these whose requests run at once.
-    at_rest: AtRest,
     /// Number of seats whose pair is not at rest.
     asked: Cell<usize>,
     /// Calls so far.
@@ -57,7 +55,6 @@ struct Reached {
 }
 
 /// A seat whose requests run at once now.
-#[derive(Clone, Copy)]
 pub(crate) struct AtOnce(NonNull<Worker>);
 
 enum Way {
@@ -67,25 +64,13 @@ enum Way {
     Slots,
 }
 
-/// The seats at rest, by index of the trustee: a table of its own, for each call looks here.
-#[derive(Default)]
-struct AtRest(UnsafeCell<Vec<Option<(TrusteeId, AtOnce)>>>);
-
-impl AtRest {
-    #[inline(always)]
-    fn find(&self, trustee: TrusteeId) -> Option<AtOnce> {
-        // SAFETY: only the thread that has the worker, and only for this look-up.
-        let (found, seat) = (*unsafe { &*self.0.get() }.get(trustee.index())?)?;
-        (found == trustee).then_some(seat)
-    }
-
-    fn set(&self, trustee: TrusteeId, seat: Option<AtOnce>) {
-        // SAFETY: only the thread that has the worker, and only here; no code of users runs meanwhile.
-        let table = unsafe { &mut *self.0.get() };
-        if table.len() <= trustee.index() {
-            table.resize(trustee.index() + 1, None);
-        }
-        table[trustee.index()] = seat.map(|seat| (trustee, seat));
+impl Beside {
+    /// The seat's worker, if its requests run at once.
+    #[inline]
+    fn at_rest(&self, trustee: TrusteeId) -> Option<NonNull<Worker>> {
+        let seats = self.seats.borrow();
+        let reached = seats.get(trustee.index())?.as_ref()?;
+        (reached.trustee == trustee && matches!(reached.way, Way::AtRest(_))).then_some(reached.worker)
     }
 }
 
@@ -138,7 +123,6 @@ impl Worker {
         for reached in self.beside.seats.borrow_mut().iter_mut().flatten() {
             if matches!(reached.way, Way::Slots) && !self.pairs.has_outstanding(reached.trustee) {
                 reached.way = Way::AtRest(self.pairs.take(reached.trustee));
-                self.beside.at_rest.set(reached.trustee, Some(AtOnce(reached.worker)));
                 self.beside.asked.set(self.beside.asked.get() - 1);
             }
         }
@@ -147,13 +131,8 @@ impl Worker {
     /// The seat of this trustee, if a request to it runs at once, of a kind that may.
     #[inline(never)]
     pub(crate) fn seat_at_once(&self, trustee: TrusteeId) -> Option<AtOnce> {
-        (self.context() == Context::Free).then(|| self.seat_at_rest(trustee)).flatten()
-    }
-
-    /// Same as [`seat_at_once`](Self::seat_at_once), in free context.
-    #[inline(always)]
-    pub(crate) fn seat_at_rest(&self, trustee: TrusteeId) -> Option<AtOnce> {
-        self.beside.at_rest.find(trustee)
+        let seat = self.beside.at_rest(trustee)?;
+        (self.context() == Context::Free).then_some(AtOnce(seat))
     }
 
     /// Puts the pair with a seat back into the table, if it was at rest.
@@ -162,7 +141,6 @@ impl Worker {
         let reached = seats.get_mut(trustee.index()).and_then(Option::as_mut);
         let Some(reached) = reached.filter(|reached| reached.trustee == trustee) else { return };
         if let Way::AtRest(pair) = std::mem::replace(&mut reached.way, Way::Slots) {
-            self.beside.at_rest.set(trustee, None);
             self.beside.asked.set(self.beside.asked.get() + 1);
             if let Some(pair) = pair {
                 self.pairs.put_back(pair);
@@ -173,74 +151,30 @@ impl Worker {
     /// Runs a closure on a property of a seat.
     ///
     /// # Safety
-    /// This is the thread's own worker, and the seat that of [`seat_at_once`](Self::seat_at_once), which was called just
-    /// now; the property is a live `Property<T>` of it.
-    #[inline(always)]
+    /// The seat is that of [`seat_at_once`](Self::seat_at_once), which was called just now; the property is a live
+    /// `Property<T>` of it.
+    #[inline(never)]
     pub(crate) unsafe fn run_beside<T, U>(
-        &self,
-        seat: AtOnce,
-        property: *mut Header,
-        f: impl FnOnce(&mut T) -> U,
-    ) -> Result<U, Box<Fault>> {
-        // Each branch by itself, as in `Trust::request`. SAFETY: the caller's promise.
-        match unsafe { self.run_at(seat, property, f) } {
-            Ok(value) => {
-                self.after_call_beside(seat);
-                Ok(value)
-            }
-            Err(fault) => {
-                self.after_call_beside(seat);
-                Err(Box::new(fault))
-            }
-        }
-    }
-
-    /// Runs a closure on a property of a seat, without the calls that it puts off.
-    ///
-    /// # Safety
-    /// As for [`run_beside`](Self::run_beside).
-    #[inline(always)]
-    unsafe fn run_at<T, U>(
         &self,
         AtOnce(worker): AtOnce,
         property: *mut Header,
         f: impl FnOnce(&mut T) -> U,
     ) -> Result<U, Fault> {
-        // SAFETY: the caller's promise.
-        if unsafe { (*property).is_poisoned() } {
-            return refuse_at(AtOnce(worker), property, f);
-        }
         let run = |seat: &Worker| {
             seat.mark_busy();
+            // SAFETY: the caller's promise.
+            if unsafe { (*property).is_poisoned() } {
+                seat.in_own_turn(|| seat.drop_unrun(f));
+                return Err(seat.refusal(property));
+            }
             // SAFETY: the caller's promise; the seat is between two turns, in free context.
-            seat.in_own_turn(|| unsafe { seat.run_accepted(property, f) })
+            seat.in_own_turn(|| unsafe { seat.run_alone(property, f) })
         };
-        // SAFETY: this thread, whose worker is `self`, runs the seat [seat-settled], so that no turn of it is on the
-        // stack: that would be of the thread's worker.
-        unsafe { current::run_beside(self, worker, run) }
-    }
-
-    /// Runs a closure on a property of a seat, and the callback of its result.
-    ///
-    /// # Safety
-    /// As for [`run_beside`](Self::run_beside).
-    #[inline(never)]
-    pub(crate) unsafe fn post_beside<T, U>(
-        &self,
-        seat: AtOnce,
-        property: *mut Header,
-        f: impl FnOnce(&mut T) -> U,
-        then: impl FnOnce(Result<U, Fault>),
-    ) {
-        // A panic of a callback is reported by the panic hook. Each branch by itself, as in `Trust::request`.
-        // SAFETY: the caller's promise.
-        match unsafe { self.run_at(seat, property, f) } {
-            Ok(value) => drop(self.call_back(|| quietly(|| then(Ok(value))))),
-            Err(fault) => drop(self.call_back(|| quietly(|| then(Err(fault))))),
-        }
-        // Calls on its own trustee that the callback has made come before those that follow.
-        self.settle();
-        self.after_call_beside(seat);
+        // SAFETY: this thread runs the seat [seat-settled], so that no turn of it is on the stack: that would be of the
+        // thread's worker.
+        let outcome = unsafe { current::run_as(worker, run) };
+        self.after_call_beside(worker);
+        outcome
     }
 
     /// Runs a request at a seat, and its response.
@@ -251,7 +185,7 @@ impl Worker {
     #[inline(never)]
     pub(crate) unsafe fn serve_beside<C: Request, R: Response>(
         &self,
-        seat: AtOnce,
+        AtOnce(worker): AtOnce,
         property: *mut Header,
         request: C,
         response: R,
@@ -265,8 +199,8 @@ impl Worker {
                 seat.shared.counters.requests_run_here.add(1);
             }
         };
-        // SAFETY: as in `run_at`.
-        unsafe { current::run_as(seat.0, run) };
+        // SAFETY: as in `run_beside`.
+        unsafe { current::run_as(worker, run) };
         // SAFETY: this call's; `serve_one` has written it.
         let mut resuming = Resuming { responses: unsafe { Reader::new(body) }, next: ptr::null_mut() };
         let fault = resuming.responses.take_faults().pop().map(|(_, fault)| fault);
@@ -275,17 +209,27 @@ impl Worker {
         // Calls on its own trustee that the callback has made come before those that follow.
         self.settle();
         if R::IS_AWAITED {
-            self.after_call_beside(seat);
+            self.after_call_beside(worker);
         } else {
             // A trust is dropped where its owner may not expect to suspend.
-            settle_at(seat);
+            self.settle_beside(worker);
+        }
+    }
+
+    #[inline(always)]
+    fn settle_beside(&self, worker: NonNull<Worker>) {
+        // SAFETY: as in `run_beside`: callbacks do not suspend.
+        unsafe {
+            if worker.as_ref().has_aftermath() {
+                current::run_as(worker, |seat| seat.in_own_turn(|| seat.settle()));
+            }
         }
     }
 
     /// Runs the calls put off at the seat, and lets others have their turn now and then.
     #[inline(always)]
-    fn after_call_beside(&self, seat: AtOnce) {
-        settle_at(seat);
+    fn after_call_beside(&self, worker: NonNull<Worker>) {
+        self.settle_beside(worker);
         let ran = self.beside.ran.get() + 1;
         self.beside.ran.set(ran);
         if ran.is_multiple_of(GIVE_WAY_EVERY) {
@@ -314,33 +258,4 @@ impl Worker {
         self.beside.has_moves.get().is_some_and(|has_moves| has_moves())
             || workers.any(|seat| seat.has_work() || seat.has_callbacks())
     }
-}
-
-/// Refuses a closure on a poisoned property of a seat.
-#[cold]
-#[inline(never)]
-fn refuse_at<U, F>(AtOnce(worker): AtOnce, property: *mut Header, f: F) -> Result<U, Fault> {
-    let refuse = |seat: &Worker| {
-        seat.mark_busy();
-        seat.in_own_turn(|| seat.drop_unrun(f));
-        Err(seat.refusal(property))
-    };
-    // SAFETY: as in `run_at`.
-    unsafe { current::run_as(worker, refuse) }
-}
-
-/// Runs the calls put off at a seat.
-#[inline(always)]
-fn settle_at(seat: AtOnce) {
-    // SAFETY: this thread runs the seat [seat-settled].
-    if unsafe { seat.0.as_ref() }.has_aftermath() {
-        settle_at_slow(seat);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn settle_at_slow(AtOnce(worker): AtOnce) {
-    // SAFETY: as in `run_at`: callbacks do not suspend.
-    unsafe { current::run_as(worker, |seat| seat.in_own_turn(|| seat.settle())) }
 }

@@ -147,20 +147,6 @@ impl Worker {
         if unsafe { (*property).is_poisoned() } {
             return Err(self.refusal(property));
         }
-        // SAFETY: likewise.
-        unsafe { self.run_accepted(property, f) }
-    }
-
-    /// Same as [`run_alone`](Self::run_alone).
-    ///
-    /// # Safety
-    /// As for `run_alone`; the property is not poisoned.
-    #[inline(always)]
-    pub(super) unsafe fn run_accepted<T, U>(
-        &self,
-        property: *mut Header,
-        f: impl FnOnce(&mut T) -> U,
-    ) -> Result<U, Fault> {
         self.shared.counters.requests_run_here.add(1);
         self.context.set(Context::Delegated);
         // SAFETY: live, and no other closure runs ([closures-take-turns]: the context was `Free`).
