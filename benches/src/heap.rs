@@ -1,8 +1,8 @@
 //! `heap`: objects of the heap over a rack (`gossamer-heap`). In one process beside `Box`: reads in random order, few
 //! and many, and objects made and dropped. Over two processes (rack.rs): reads of the other one beside an own slice,
 //! MPI, a socket, a bunch beside single objects, and objects handed over beside iceoryx2. Jobs placed by load beside
-//! fixed shares (placed.rs), tasks that move (tasks.rs), and objects with copies beside such without (copied.rs). Whole programs (apps.rs) beside
-//! their twins, gRPC and polars, one by OpenBLAS (blas.rs) beside ScaLAPACK. A run is verified by the sum of the values
+//! fixed shares (placed.rs), tasks that move (tasks.rs), and objects with copies beside such without (copied.rs). Whole
+//! programs (apps.rs) beside their twins, gRPC and polars, one by OpenBLAS (blas.rs) beside ScaLAPACK. A run is verified by the sum of the values
 //! it read.
 
 mod apps;

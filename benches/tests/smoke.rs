@@ -406,8 +406,8 @@ fn heap() {
     let is_there = |work: &str, contender: &str| {
         series.iter().any(|series| series["group"] == work && series["contender"] == contender)
     };
-    // Six of one process, ten over two, seven of jobs, eight of tasks, eight of copies, five of each of four programs; each foreign one
-    // where it can be had, else the reason.
+    // Six of one process, ten over two, seven of jobs, eight of tasks, eight of copies, five of each of four programs;
+    // each foreign one where it can be had, else the reason.
     let foreign = [
         ("64 B of the other process, MPI_Get", "mpi", &["mpi"][..], 1),
         ("64 KiB handed over", "iceoryx2", &["iceoryx2"], 1),

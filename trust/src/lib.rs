@@ -86,6 +86,7 @@ pub use api::each_future::{EachFuture, apply_each_async, try_apply_each_async};
 pub use api::future::{ApplyFuture, CallFuture};
 #[doc(hidden)]
 pub use api::link;
+pub use api::moving::Place;
 pub use api::pool::{BuildError, Builder, StillRunning, Threadpool};
 pub use api::reference::{TrusteeReference, local_trustee, spawn_on};
 pub use api::settings::PoolSettings;
@@ -96,7 +97,7 @@ pub use api::stats::stats;
 pub use api::together::{Several, together, together_then, try_together, try_together_then};
 pub use api::together_future::{TogetherFuture, TryTogetherFuture, together_async, try_together_async};
 pub use api::trust::Trust;
-pub use api::tuning::{Place, Tuning};
+pub use api::tuning::Tuning;
 pub use error::{Aborted, Error};
 pub use ids::TrusteeId;
 #[cfg(noref_auto)]

@@ -324,7 +324,8 @@ mod tests {
         let now = Snapshot::new(vec![Seen { answers: true, sample, ..Seen::default() }], &[]);
         let text = screen(&now, rates(None, &now), 24);
         let wanted = "40 task(s), 7 runnable, 4 move(s) (idle core: 3, its data: 1)\n\
-                      task 8? at m0: 8 % busy, 1 move(s), came from m1: idle core\ntask 7? at m0: 7 % busy, 1 move(s)\n";
+                      task 8? at m0: 8 % busy, 1 move(s), came from m1: idle core\n\
+                      task 7? at m0: 7 % busy, 1 move(s)\n";
         assert!(text.lines().count() <= 24 && text.contains(wanted), "{text}");
         assert_eq!(text.matches("\ntask ").count(), 5);
         assert_eq!(object(&now, &[])["machines"][0]["tasks"]["busiest"][8]["name"], "8\x1b");

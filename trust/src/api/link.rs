@@ -21,11 +21,11 @@ use crate::runtime::seats::{Asked, Outcome};
 use crate::runtime::{watch, worker};
 use crate::{Bound, Threadpool, TrusteeReference};
 
+pub use crate::api::moving::moving;
 pub use crate::api::place::{
     Wait, begin, call, call_scoped, call_then, drops_old, entrust_remote, is_ending, post, without_waiting,
 };
 pub use crate::api::reference::{bind_here, entrust_here};
-pub use crate::api::tuning::moving;
 pub use crate::api::watching::{
     Memory, fiber_id, memory, probe, running_fiber, thread_id, thread_state, trace, unanswered,
 };

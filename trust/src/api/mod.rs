@@ -14,6 +14,7 @@ pub(crate) mod each_future;
 pub(crate) mod future;
 pub(crate) mod latched;
 pub mod link;
+pub(crate) mod moving;
 pub(crate) mod place;
 mod plain;
 pub(crate) mod pool;

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use self::ending::Ending;
 pub use self::ending::StillRunning;
+use crate::api::moving::Moving;
 use crate::api::settings::PoolSettings;
-use crate::api::tuning::Moving;
 use crate::config::{STACK_BYTES, UNWINDING_WAIT_MS};
 use crate::cores::{Cores, pin_to};
 use crate::deadline::deadline_after;
@@ -129,7 +129,8 @@ impl Builder {
     /// these alone. None unless set: then each worker has a trustee of its own, which stays.
     ///
     /// At most 256, as each worker looks at all it runs. A trustee can have any number of values: a million counters
-    /// need no more trustees than sixteen counters. A process can have 65,536 trustees at a time, those of threads included.
+    /// need no more trustees than sixteen counters. A process can have 65,536 trustees at a time, those of threads
+    /// included.
     ///
     /// ```
     /// let pool = trust::Threadpool::builder().workers(2).trustees(4).build();

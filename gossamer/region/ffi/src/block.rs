@@ -2,8 +2,8 @@
 //! library's record of the thread behind it. Addresses of such variables, `errno` too, then mean the same everywhere.
 //!
 //! A block is that of a new thread: the images of all objects, and the record of its host (`host.rs`), whose addresses
-//! of itself become the block's. Neither the system nor the C library's lists of threads know blocks. What the system
-//! writes to (the end of a thread, its processor) stays with the host.
+//! of itself become the block's. Neither the system nor the C library's lists of threads know blocks. Fields that the
+//! system writes to (the end of a thread, its processor) stay with the host.
 //!
 //! Here: their layout and first contents. Not here: threads that run in them (`host.rs`).
 

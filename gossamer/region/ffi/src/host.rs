@@ -62,7 +62,7 @@ struct Crossing {
     mask: Mask,
 }
 
-/// What a thread finds that has departed.
+/// News for a thread that has departed.
 struct Arrival {
     /// 0: it has arrived; or the error for which it has not gone.
     errno: c_int,
@@ -86,7 +86,7 @@ pub(crate) enum Left {
     Departs(Context, u16),
 }
 
-/// What a thread in a block begins with.
+/// Arguments with which a thread in a block begins.
 struct Entry {
     function: usize,
     argument: usize,

@@ -1,5 +1,5 @@
 //! Moves that threads of the program ask for (`gossamer_region.h`), and ties: reasons for which a thread stays where it
-//! is. What our code or the C library has for a thread on one machine, and does not go along, is a tie.
+//! is. State of our code or the C library that a thread has on one machine, and that does not go along, is a tie.
 //!
 //! Here: the thread's own side, in the program's code. Not here: its hosts (`moves.rs`).
 

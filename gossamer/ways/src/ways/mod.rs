@@ -87,8 +87,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Open MPI makes its fast boxes after 16 messages, too. From a full slot on, the bytes of a batch cost about as much
-    /// as a write of its own.
+    /// Open MPI makes its fast boxes after 16 messages, too. From a full slot on, the bytes of a batch cost about as
+    /// much as a write of its own.
     pub const DEFAULT: Limits = Limits {
         batches: 16,
         full_bytes: 8 << 10,

@@ -19,6 +19,7 @@ mod here;
 pub(crate) mod idle;
 pub(crate) mod launches;
 pub(crate) mod lines;
+mod not_made;
 mod pairs;
 pub(crate) mod reclaim;
 pub(crate) mod report;
@@ -35,7 +36,6 @@ use std::time::Instant;
 use crate::config::SLOTS;
 use crate::fiber::overflow::AltStack;
 use crate::fiber::record::Whom;
-use crate::fiber::stack::StackError;
 use crate::fiber::timer::Timers;
 use crate::fiber::{NotStarted, Origin, Scheduler};
 use crate::ids::TrusteeId;
@@ -45,7 +45,7 @@ use crate::park::outside::Outside;
 use crate::property::Header;
 use crate::property::reclaim::PropertyTable;
 use crate::reactor::Reactor;
-use crate::registry::{self, Calls, Message, Shared, TooMany};
+use crate::registry::{self, Calls, Message, Shared};
 use crate::remote::{PeerClient, Remote};
 use crate::request::{Host, Pair};
 use crate::runtime::worker::beside::Beside;
@@ -57,6 +57,7 @@ use crate::unwind::{give_up, quietly};
 
 pub(crate) use self::current::{existing, try_with, with};
 pub(crate) use here::poisoned;
+pub(crate) use not_made::NotMade;
 
 /// Settings of a worker at its start.
 #[derive(Clone, Debug)]
@@ -72,15 +73,6 @@ impl Default for Settings {
         let spin_ns = if crate::cores::Cores::here().quota.is_some() { 0 } else { crate::config::SPIN_NS };
         Settings { stack_bytes: crate::config::STACK_BYTES, spin_ns }
     }
-}
-
-/// Reason why a worker was not made.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NotMade {
-    #[error(transparent)]
-    Stack(#[from] StackError),
-    #[error(transparent)]
-    TooMany(#[from] TooMany),
 }
 
 /// Kind of code that runs on the thread now.

@@ -155,7 +155,8 @@ fn time_of_all(machines: u16, times: &[Duration]) -> Duration {
                 }
             }
             tasks.retain(|_, (_, left)| *left > Duration::ZERO);
-            let is_due = now < Duration::from_millis(250) || (now.as_millis() as usize / 5 + machine) % 20 == 0;
+            let is_due =
+                now < Duration::from_millis(250) || (now.as_millis() as usize / 5 + machine).is_multiple_of(20);
             let here: Vec<Candidate> = tasks
                 .iter()
                 .filter(|(_, (task, _))| task.at == machine)
