@@ -2,8 +2,8 @@
 //! and many, and objects made and dropped. Over two processes (rack.rs): reads of the other one beside an own slice,
 //! MPI, a socket, a bunch beside single objects, and objects handed over beside iceoryx2. Jobs placed by load beside
 //! fixed shares (placed.rs), tasks that move (tasks.rs), and objects with copies beside such without (copied.rs). Whole
-//! programs (apps.rs) beside their twins, gRPC and polars, one by OpenBLAS (blas.rs) beside ScaLAPACK. A run is verified by the sum of the values
-//! it read.
+//! programs (apps.rs) beside their twins, gRPC and polars, one by OpenBLAS (blas.rs) beside ScaLAPACK. A run is
+//! verified by the sum of the values it read.
 
 mod apps;
 mod blas;
