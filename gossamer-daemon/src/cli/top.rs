@@ -313,7 +313,7 @@ mod tests {
             name: format!("{number}\x1b"),
             busy: 10 * number,
             moves: 1,
-            came_from: (number % 2 == 0).then(|| (1, "idle core".to_owned())),
+            came_from: number.is_multiple_of(2).then(|| (1, "idle core".to_owned())),
             ..TaskSample::default()
         };
         let left = vec![("idle core".to_owned(), 3), ("its data".to_owned(), 1)];
