@@ -7,6 +7,5 @@ use crate::tasks::registry;
 
 /// Returns the use of the machine that calls it.
 pub(crate) fn of_own_machine() -> MachineUse {
-    let (tasks, tasks_busy_ns) = registry::load();
-    MachineUse { fill: limit::fill(), tasks, tasks_busy_ns }
+    MachineUse { fill: limit::fill(), ..registry::load() }
 }

@@ -57,6 +57,8 @@ pub struct MachineUse {
     pub tasks: u32,
     /// Time that all tasks have computed there until now, in nanoseconds.
     pub tasks_busy_ns: u64,
+    /// Worker there with the fewest tasks.
+    pub worker: u16,
 }
 
 /// Load of a machine, as of its last report.
@@ -70,6 +72,8 @@ pub struct MachineLoad {
     pub others: f32,
     /// Tasks there that could run.
     pub tasks: u32,
+    /// Worker there with the fewest tasks.
+    pub worker: u16,
     /// Time since the report.
     pub age: Duration,
 }
@@ -85,6 +89,8 @@ struct Report {
     used_by_tasks: f32,
     /// Tasks that could run.
     tasks: u32,
+    /// Worker with the fewest of them.
+    worker: u16,
     /// Its memory for objects in use, in thousandths.
     fill: u16,
     /// Fibers that were placed from there and have not ended, by the machine where they run.
@@ -99,6 +105,7 @@ struct Load {
     used: f32,
     used_by_tasks: f32,
     tasks: u32,
+    worker: u16,
     fill: u16,
     /// Fibers there that others than the reporting machine have placed.
     of_others: u32,
@@ -197,6 +204,7 @@ pub(crate) fn loads_of_all(measure: impl MeasureUse) -> Vec<MachineLoad> {
         cores: load.cores,
         others: (load.used - load.used_by_tasks).max(load.placed() as f32),
         tasks: load.tasks,
+        worker: load.worker,
         age: since.saturating_add(Duration::from_micros(load.age_us)),
     };
     loads.iter().filter(|load| !program.rack.is_lost(load.machine)).map(of_machine).collect()
@@ -256,8 +264,8 @@ fn report_each(measure: impl MeasureUse) {
         let past = std::mem::replace(&mut last, now);
         let used_by_tasks = now.1.saturating_sub(past.1) as f32 / now.0.duration_since(past.0).as_nanos().max(1) as f32;
         loop {
-            let MachineUse { fill, tasks, .. } = measure();
-            let report = Report { cores, used, used_by_tasks, tasks, fill, placed: placed_now() };
+            let MachineUse { fill, tasks, worker, .. } = measure();
+            let report = Report { cores, used, used_by_tasks, tasks, worker, fill, placed: placed_now() };
             trust::link::post(rack.service(0), note, &codec::encode(&(rack.machine, report)));
             if is_complete(rack) || begun.elapsed() > FIRST {
                 break;
@@ -302,6 +310,7 @@ fn loads(reports: &BTreeMap<u16, (Instant, Report)>, asker: u16) -> Vec<Load> {
         used: report.used,
         used_by_tasks: report.used_by_tasks,
         tasks: report.tasks,
+        worker: report.worker,
         fill: report.fill,
         of_others: of_others.get(machine).copied().unwrap_or_default(),
         age_us: arrived.elapsed().as_micros() as u64,
@@ -359,7 +368,8 @@ mod tests {
 
     #[test]
     fn a_machine_learns_of_the_fibers_that_others_have_placed() {
-        let report = |placed| Report { cores: 2.0, used: 0.5, used_by_tasks: 0.0, tasks: 0, fill: 7, placed };
+        let report =
+            |placed| Report { cores: 2.0, used: 0.5, used_by_tasks: 0.0, tasks: 0, worker: 0, fill: 7, placed };
         let reports = [(0, vec![(0, 1), (2, 10)]), (1, vec![(2, 5)]), (2, vec![(0, u32::MAX)])];
         let reports: BTreeMap<_, _> =
             reports.map(|(machine, placed)| (machine, (Instant::now(), report(placed)))).into_iter().collect();

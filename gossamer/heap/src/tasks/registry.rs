@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use gossamer::link;
+use gossamer::link::{self, MachineUse};
 
 use super::entry::{CameFrom, Counts, Entry, Past, now_ns};
 use super::policy::{Candidate, Policy, Reason};
@@ -248,11 +248,16 @@ impl Registry {
         self.policy().sent(time(), to);
     }
 
-    /// A task has come from there, for this reason.
-    pub(super) fn came(&mut self, from: u16, reason: Reason) {
+    /// Adds a task that has come from there, for this reason. `None` if that machine is lost: no task is taken in from
+    /// there once this machine has said that it does not have it ([`whereabouts`](Self::whereabouts)).
+    pub(super) fn take_in(&mut self, past: Past, bytes: usize, from: u16, reason: Reason) -> Option<Arc<Entry>> {
+        if link::is_lost(from) {
+            return None;
+        }
         if reason == Reason::Undone {
             self.policy().came_back(time(), from);
         }
+        Some(self.add(past, bytes))
     }
 
     /// Returns the reasons for which tasks have left, with their numbers.
@@ -289,10 +294,15 @@ pub(super) fn time() -> Duration {
     Duration::from_nanos(now_ns())
 }
 
-/// Returns the tasks of this machine that could run, and the time that all have computed, in nanoseconds.
-pub(crate) fn load() -> (u32, u64) {
+/// Returns the use of this machine by its tasks.
+pub(crate) fn load() -> MachineUse {
     let registry = lock();
     let now = now_ns();
     let busy_ns = registry.tasks.values().map(|slot| slot.entry.counts(now).busy_ns).sum::<u64>();
-    (registry.runnable(), registry.gone_busy_ns + busy_ns)
+    MachineUse {
+        tasks: registry.runnable(),
+        tasks_busy_ns: registry.gone_busy_ns + busy_ns,
+        worker: registry.least(),
+        ..MachineUse::default()
+    }
 }

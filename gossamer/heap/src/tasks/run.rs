@@ -14,6 +14,7 @@ use super::look::{SLICE_NS, look};
 use super::policy::Reason;
 use super::registry::{self, Whereabouts};
 use super::step::Step;
+use crate::load;
 use crate::replicas::Saves;
 
 /// Wait of a task that comes to a worker at the start of the program, before that is connected.
@@ -29,7 +30,7 @@ pub(super) struct Baggage<S, F, R> {
     pub(super) past: Past,
 }
 
-/// Starts a task on this machine, which was made here or has come here.
+/// Starts a task that was made here.
 pub(super) fn start<S, F, R>(baggage: Baggage<S, F, R>)
 where
     S: NoRef + Send + 'static,
@@ -88,7 +89,7 @@ where
     let mut turn = now_ns();
     loop {
         if let Some((to, reason)) = entry.take_wish() {
-            // Service threads take it in, whose frames pass no gate.
+            // Here, not at the gate: it stays if the other machine is lost meanwhile.
             let mut saves = Saves::default();
             saves.look(&baggage);
             saves.wait();
@@ -137,7 +138,8 @@ fn end<S, F, R: NoRef + Send + 'static>(baggage: Baggage<S, F, R>, present: Pres
     }
 }
 
-/// Sends the task to another machine. Its service thread takes it in, whatever its workers do.
+/// Sends the task to another machine: to the worker there that had the fewest tasks. That one takes it in, and gives it
+/// to the one that has the fewest by then.
 fn depart<S, F, R>(mut baggage: Baggage<S, F, R>, present: Present, to: u16, reason: Reason)
 where
     S: NoRef + Send + 'static,
@@ -157,12 +159,24 @@ where
         };
     }
     let moves = baggage.past.moves;
-    let arrived = trust::link::begin(link::service(to), move || {
-        registry::lock().came(own, reason);
-        start(baggage);
-    });
+    let worker = link::loads(load::of_own_machine).iter().find(|load| load.machine == to).map_or(0, |load| load.worker);
+    let arrived = trust::link::begin(Place::of(to, worker).trustee(), move || arrive(baggage, own, reason));
     if arrived().is_ok() || link::is_lost(to) {
         present.went(to, moves);
     }
     // Else there was no memory to take it in: it was dropped, and has ended.
+}
+
+/// Takes in a task from another machine. From one that is lost it is dropped: who joins it may have been told so.
+fn arrive<S, F, R>(baggage: Baggage<S, F, R>, from: u16, reason: Reason)
+where
+    S: NoRef + Send + 'static,
+    F: Fn(&mut S) -> Step<R> + NoRef + Copy + Send + 'static,
+    R: NoRef + Send + 'static,
+{
+    list::show();
+    let entry = registry::lock().take_in(baggage.past, size_of::<Baggage<S, F, R>>(), from, reason);
+    if let Some(entry) = entry {
+        start_at(entry.worker.load(Relaxed), baggage, entry);
+    }
 }
