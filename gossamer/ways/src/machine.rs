@@ -4,6 +4,7 @@
 //! worker            Allowance::take   the pair has less than 64 KiB under way; else the frame waits at its worker
 //!                   Outbox::add
 //! end of the turn   Outbox::take      all there is, if nothing is in flight; else not before 64 KiB are there
+//! before sleep      Outbox::take_early  all there is, if the receiver has room for one more write
 //! (a write)         Inbox::arrive     numbers and workers are checked
 //! whoever looks     Inbox::deal       to the workers, and to the outbox of the next machine
 //!                   Inbox::taken      goes back with the next write: Outbox::acknowledge
@@ -67,6 +68,16 @@ impl Allowance {
         has_room
     }
 
+    /// Bytes that a pair may send now.
+    pub fn room(&self, pair: Pair) -> usize {
+        PAIR_BYTES_MAX - self.0.get(&pair).copied().unwrap_or_default()
+    }
+
+    /// Forgets what is under way to a machine that is lost.
+    pub fn lose(&mut self, machine: u16) {
+        self.0.retain(|pair, _| pair.to.machine != machine);
+    }
+
     /// The receiving worker says that it has taken so many bytes of a pair.
     pub fn give(&mut self, pair: Pair, bytes: usize) -> Result<(), Violation> {
         let under_way = self.0.get_mut(&pair).filter(|under_way| **under_way >= bytes).ok_or(Violation::TooMuch)?;
@@ -108,9 +119,17 @@ impl<F> Outbox<F> {
 
     /// Takes the next write, if one should leave.
     pub fn take(&mut self) -> Option<Write<F>> {
-        if !self.is_due() {
-            return None;
-        }
+        if self.is_due() { self.next_write() } else { None }
+    }
+
+    /// Takes the next write though others are in flight and it is small: for a worker that would sleep or compute
+    /// otherwise, and so not be there when these are acknowledged.
+    pub fn take_early(&mut self) -> Option<Write<F>> {
+        let has_room = self.written - self.acknowledged < WRITES_MAX;
+        if has_room && !self.frames.is_empty() { self.next_write() } else { None }
+    }
+
+    fn next_write(&mut self) -> Option<Write<F>> {
         let mut room = WRITE_BYTES;
         let mut frames = Vec::new();
         while let Some(frame) = self.frames.pop_front_if(|frame| frame.bytes <= room || room == WRITE_BYTES) {
@@ -132,6 +151,12 @@ impl<F> Outbox<F> {
         }
         self.acknowledged = number;
         Ok(())
+    }
+
+    /// Drops what has not left, for a machine that is lost.
+    pub fn clear(&mut self) {
+        self.frames = VecDeque::new();
+        self.bytes = 0;
     }
 
     /// Bytes that have not left.
@@ -238,6 +263,24 @@ mod tests {
     }
 
     #[test]
+    fn frames_leave_early_as_long_as_the_receiver_has_room() {
+        let mut outbox = Outbox::default();
+        for number in 1..=WRITES_MAX {
+            outbox.add(frame(0, 1, number));
+            assert_eq!(outbox.take_early().map(|write| write.number), Some(number));
+            assert!(outbox.take_early().is_none(), "there is nothing");
+        }
+        outbox.add(frame(0, 1, 9));
+        assert!(outbox.take_early().is_none() && outbox.take().is_none(), "no room");
+        outbox.acknowledge(1).unwrap();
+        assert!(outbox.take().is_none() && outbox.take_early().is_some());
+        outbox.add(frame(0, 1, 10));
+        outbox.clear();
+        outbox.acknowledge(WRITES_MAX + 1).unwrap();
+        assert!(outbox.take().is_none() && outbox.bytes() == 0);
+    }
+
+    #[test]
     fn no_more_writes_are_in_flight_than_the_receiver_has_room_for() {
         let (mut outbox, mut inbox) = (Outbox::default(), Inbox::new(rack()));
         for body in 0..2 * WRITES_MAX {
@@ -260,6 +303,11 @@ mod tests {
         assert_eq!(allowance.give(pair(1, 0), 1), Err(Violation::TooMuch), "a pair that has nothing under way");
         allowance.give(pair(0, 0), PAIR_BYTES_MAX).unwrap();
         assert!(allowance.take(pair(0, 0), PAIR_BYTES_MAX) && !allowance.take(pair(1, 0), PAIR_BYTES_MAX + 1));
+        assert_eq!((allowance.room(pair(0, 0)), allowance.room(pair(0, 1))), (0, PAIR_BYTES_MAX - 2));
+        allowance.lose(0);
+        assert_eq!(allowance.room(pair(0, 0)), 0, "the sender's own machine");
+        allowance.lose(1);
+        assert_eq!(allowance.room(pair(0, 0)), PAIR_BYTES_MAX);
     }
 
     #[test]

@@ -6,8 +6,11 @@
 //! - the bit of a way is cleared before its writes are looked at, so a write that comes behind the look sets it anew;
 //! - a worker that finds the lock taken says so in the lock, and the holder does its work once more before it leaves.
 //!
-//! In a running rack each method is one access to an atomic word. Not here: the writes themselves (`machine`).
+//! [`SharedLock`] is the lock in memory that threads share. A running rack has no bits: there the flags of the next
+//! writes are looked at. Not here: the writes themselves (`machine`).
 //! Invariant, searched in `search/wakes.rs`: whenever all workers sleep, there is nothing to deal out or to send.
+
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A bit for each machine way: something may have come by it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -79,6 +82,52 @@ impl TryLock {
     }
 }
 
+/// [`TryLock`] that threads share. Each method changes it in one step.
+#[derive(Default, Debug)]
+pub struct SharedLock(AtomicU8);
+
+impl SharedLock {
+    /// See [`TryLock::try_take`].
+    #[must_use]
+    pub fn try_take(&self) -> bool {
+        self.change(TryLock::try_take)
+    }
+
+    /// See [`TryLock::has_more_or_give_back`].
+    #[must_use]
+    pub fn has_more_or_give_back(&self) -> bool {
+        self.change(TryLock::has_more_or_give_back)
+    }
+
+    /// Gives the lock back in any case. Returns whether there was more to do.
+    pub fn give_back(&self) -> bool {
+        self.change(|lock| std::mem::take(lock) == TryLock::HeldWithMore)
+    }
+
+    /// Has nobody taken it?
+    pub fn is_free(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == TryLock::Free as u8
+    }
+
+    fn change<R>(&self, step: impl Fn(&mut TryLock) -> R) -> R {
+        let mut before = self.0.load(Ordering::Relaxed);
+        loop {
+            let mut lock = match before {
+                0 => TryLock::Free,
+                1 => TryLock::Held,
+                _ => TryLock::HeldWithMore,
+            };
+            let result = step(&mut lock);
+            // AcqRel, with all other changes: a holder that finds more to do sees what the other one saw before it said
+            // so, and the next holder sees what the last one did.
+            match self.0.compare_exchange_weak(before, lock as u8, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return result,
+                Err(now) => before = now,
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,6 +161,47 @@ mod tests {
         assert!(lock.has_more_or_give_back(), "work came while it was held");
         assert!(!lock.has_more_or_give_back());
         assert!(lock.try_take());
+    }
+
+    #[test]
+    fn the_shared_lock_has_the_same_steps() {
+        let lock = SharedLock::default();
+        assert!(lock.is_free() && lock.try_take() && !lock.is_free());
+        assert!(!lock.has_more_or_give_back() && lock.try_take());
+        assert!(!lock.try_take() && !lock.try_take());
+        assert!(lock.has_more_or_give_back() && !lock.is_free());
+        assert!(!lock.try_take() && lock.give_back(), "there is more, and it is given back all the same");
+        assert!(lock.is_free() && lock.try_take() && !lock.give_back());
+    }
+
+    /// Threads add to a number and take the lock to carry it over; nobody waits for the lock, and nothing is left.
+    #[test]
+    fn nothing_is_left_behind_by_threads() {
+        use std::sync::atomic::AtomicU64;
+        const THREADS: u64 = 4;
+        const ROUNDS: u64 = 20_000;
+        let (lock, added, holders) = (SharedLock::default(), AtomicU64::new(0), AtomicU64::new(0));
+        let carried = AtomicU64::new(0);
+        let work = || {
+            for _ in 0..ROUNDS {
+                // Relaxed: the lock orders it.
+                added.fetch_add(1, Ordering::Relaxed);
+                if !lock.try_take() {
+                    continue;
+                }
+                loop {
+                    assert_eq!(holders.fetch_add(1, Ordering::Relaxed), 0, "one holder");
+                    carried.store(added.load(Ordering::Relaxed), Ordering::Relaxed);
+                    holders.fetch_sub(1, Ordering::Relaxed);
+                    if !lock.has_more_or_give_back() {
+                        break;
+                    }
+                }
+            }
+        };
+        std::thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(work))));
+        assert_eq!(carried.load(Ordering::Relaxed), THREADS * ROUNDS);
+        assert!(lock.is_free());
     }
 
     /// `cargo test --release -p gossamer-ways looking_costs -- --ignored --nocapture`: cost of one look at the bits
