@@ -25,7 +25,7 @@ use trust::{JoinHandle, NoRef, TrusteeReference};
 use crate::Builder;
 pub use crate::board::{MachineLoad, MachineUse};
 use crate::fabric::{self, with};
-use crate::remote::connections::{self, Connection};
+use crate::remote::connections::{self, SharePath};
 pub use crate::remote::gate::Gate;
 pub use crate::view::tasks::{BUSIEST_MAX, TaskSample, TasksSample};
 
@@ -257,7 +257,7 @@ pub fn take(machine: u16, read_id: ReadId, into: &mut [u8]) -> Result<bool, Erro
     connection(machine)?.take(read_id, into)
 }
 
-fn connection(machine: u16) -> Result<Rc<Connection>, Error> {
+fn connection(machine: u16) -> Result<Rc<dyn SharePath>, Error> {
     let none = || {
         let rack = crate::rack();
         Error::NoSuchPeer {

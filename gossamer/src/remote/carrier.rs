@@ -19,7 +19,7 @@ use trust::TrusteeId;
 use trust::link::{Buffer, Carrier, Operation};
 
 use super::connections::Connection;
-use super::gate::Gate;
+use super::gate::{AtGate, Gate};
 use super::image::Image;
 use super::slot::Violation;
 use super::stream::FrameStream;
@@ -44,11 +44,7 @@ pub(super) struct RackCarrier {
     answers: Vec<Watch>,
     /// Streams with a frame that waits for room.
     stalled: Vec<(Role, usize)>,
-    gate: Option<Gate>,
-    /// The gate has something to do.
-    gate_works: bool,
-    /// Streams with a frame that waits at the gate, with its number there.
-    held: Vec<(Role, usize, u64)>,
+    gate: AtGate<(Role, usize)>,
     /// Streams that may owe the peer an acknowledgement at the end of the turn.
     owing: Vec<(Role, usize)>,
 }
@@ -64,7 +60,7 @@ pub(super) struct Peer {
 
 /// Role of the own worker on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
+pub(super) enum Role {
     Client,
     Trustee,
 }
@@ -106,16 +102,14 @@ impl RackCarrier {
             peers,
             connections,
             stalled: Vec::new(),
-            gate: None,
-            gate_works: false,
-            held: Vec::new(),
+            gate: AtGate::new(None),
             owing: Vec::new(),
         }
     }
 
     /// Frames to workers pass this gate.
     pub(super) fn behind(self, gate: Option<Gate>) -> RackCarrier {
-        RackCarrier { gate, ..self }
+        RackCarrier { gate: AtGate::new(gate), ..self }
     }
 
     /// Calls `act` with one stream. A violation ends the program; `what` is its subject in the message.
@@ -140,16 +134,12 @@ impl RackCarrier {
 
     #[cold]
     fn fail(&self, place: usize, what: &str, violation: &Violation) -> ! {
-        let other = self.peers[place].place;
-        let cause = self.fabric.cause(MachineId(other.machine)).map_or(String::new(), |cause| format!(" ({cause})"));
-        fate::end(&format!("{}: {what} {other}: {violation}{cause}", self.own))
+        end_by(&*self.fabric, self.own, what, self.peers[place].place, violation)
     }
 
     fn send_on(&mut self, role: Role, place: usize, what: &str, frame: &mut Buffer, note: u32) {
         self.sent.add(self.peers[place].place.machine, frame.len());
-        if let Some(gate) = self.gate
-            && self.hold_back(gate, role, place, frame, note)
-        {
+        if self.gate.is_there() && self.hold_back(role, place, frame, note) {
             return;
         }
         let stalls = self.with(role, place, what, |stream, fabric, connection| {
@@ -163,28 +153,16 @@ impl RackCarrier {
 
     /// Shows a frame to the gate, and holds it back if that says so.
     #[cold]
-    fn hold_back(&mut self, gate: Gate, role: Role, place: usize, frame: &mut Buffer, note: u32) -> bool {
+    fn hold_back(&mut self, role: Role, place: usize, frame: &mut Buffer, note: u32) -> bool {
         let peer = &self.peers[place];
         if self.services.contains(&peer.place.trustee_id()) || record::is_shut_out(peer.place.machine) {
             return false;
         }
-        let number = (gate.look)(frame.bytes());
-        self.gate_works = true;
-        if number == 0 {
-            return false;
+        let is_held = self.gate.holds(frame.bytes(), (role, place));
+        if is_held {
+            self.with(role, place, "a message to", |stream, _, _| stream.hold(frame, note));
         }
-        self.with(role, place, "a message to", |stream, _, _| stream.hold(frame, note));
-        self.held.push((role, place, number));
-        true
-    }
-
-    /// Sends what the gate lets go.
-    fn let_go(&mut self) {
-        let Some(gate) = self.gate.filter(|_| self.gate_works || !self.held.is_empty()) else { return };
-        self.gate_works = (gate.turn)();
-        for (role, place, _) in self.held.extract_if(.., |(.., number)| (gate.is_open)(*number)) {
-            self.stalled.push((role, place));
-        }
+        is_held
     }
 
     fn receive_on(&mut self, role: Role, place: usize, what: &str, into: &mut Buffer) -> Option<u32> {
@@ -222,6 +200,13 @@ impl RackCarrier {
         let rest = watched.get(from..)?;
         (from..).zip(rest).find(|(place, watch)| changed(watch) && !but(*place)).map(|(place, _)| place)
     }
+}
+
+/// Ends the program: `other` has sent what makes no sense, or cannot be reached. `what` is the subject of the message.
+#[cold]
+pub(super) fn end_by(fabric: &dyn Fabric, own: Place, what: &str, other: Place, violation: &Violation) -> ! {
+    let cause = fabric.cause(MachineId(other.machine)).map_or(String::new(), |cause| format!(" ({cause})"));
+    fate::end(&format!("{own}: {what} {other}: {violation}{cause}"))
 }
 
 // SAFETY: the handshake refuses a peer with another image (`hello`), so positions name the same operations on both
@@ -280,7 +265,7 @@ unsafe impl Carrier for RackCarrier {
         if let Err(error) = self.fabric.poll(self.worker) {
             fate::end(&format!("{}: {error}", self.own));
         }
-        self.let_go();
+        self.gate.let_go(|stream| self.stalled.push(stream));
         for at in (0..self.stalled.len()).rev() {
             let (role, place) = self.stalled[at];
             let stalls = self.with(role, place, "a large message to", |stream, fabric, connection| {
@@ -316,8 +301,7 @@ unsafe impl Carrier for RackCarrier {
         self.find_requests(0).is_some()
             || self.find(&self.answers, 0, |_| false).is_some()
             || self.stalled.iter().any(goes_on)
-            || self.gate_works
-            || !self.held.is_empty()
+            || self.gate.has_work()
     }
 
     fn lose(&mut self, machine: u16) {
@@ -332,9 +316,7 @@ unsafe impl Carrier for RackCarrier {
         }
         let peers = &self.peers;
         self.stalled.retain(|(_, place)| peers[*place].place.machine != machine);
-        for (.., number) in self.held.extract_if(.., |(_, place, _)| peers[*place].place.machine == machine) {
-            self.gate.into_iter().for_each(|gate| (gate.forget)(number));
-        }
+        self.gate.lose(|(_, place)| peers[place].place.machine == machine);
         self.owing.retain(|(_, place)| peers[*place].place.machine != machine);
     }
 

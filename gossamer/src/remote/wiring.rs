@@ -10,7 +10,7 @@ use comm::{Fabric, MachineId, WorkerId};
 use trust::link::Waker;
 
 use super::carrier::{Peer, RackCarrier};
-use super::connections::{self, Connection};
+use super::connections::{self, Connection, SharePath};
 use super::gate;
 use super::image::Image;
 use super::layout::Layout;
@@ -48,7 +48,7 @@ impl Wiring {
             services.push(self.layout.service(machine).trustee_id());
             let connection = connections.len();
             let new = Rc::new(Connection::new(made));
-            connections::keep(MachineId(machine), &new);
+            connections::keep(MachineId(machine), Rc::clone(&new) as Rc<dyn SharePath>);
             connections.push(new);
             for place in (0..self.layout.threads(machine)).map(|worker| Place { machine, worker }) {
                 let (as_client, as_trustee) = self.streams(own, place);
