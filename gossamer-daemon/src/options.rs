@@ -87,6 +87,11 @@ pub struct RunOptions {
     #[arg(long, value_name = "N")]
     pub survives: Option<u16>,
 
+    /// Let all workers of two machines share one way, or give each pair of workers rings of its own [default: the
+    /// program decides, mostly by the size of the rack]. See docs/scaling.md
+    #[arg(long, value_name = "on|off", value_parser = on_or_off())]
+    pub machine_ways: Option<bool>,
+
     /// Transport between machines: `auto` (shared memory between the machines of a host, else the best that both hosts
     /// have), `shm`, `tcp` or `verbs` [default: auto, or the value in rack.yaml]
     #[arg(long, value_name = "FABRIC")]
@@ -203,6 +208,7 @@ impl Default for RunOptions {
             pin: None,
             spin: None,
             survives: None,
+            machine_ways: None,
             fabric: None,
             pretend_hosts: 1,
             start_timeout: Duration::from_millis(START_TIMEOUT_MS),
@@ -306,12 +312,14 @@ impl RunOptions {
     /// Returns the variables of the program that options set.
     fn variables(&self) -> impl Iterator<Item = (&'static str, String)> {
         let threads_at = self.threads_at.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let on_or_off = |is_on| if is_on { "on" } else { "off" }.to_owned();
         let table = [
             // Bound at the start: else each machine would write the addresses of functions among the variables of all.
             ("LD_BIND_NOW", self.region.map(|_| "1".to_owned())),
-            ("GOSSAMER_PIN", self.pin.map(|pin| if pin { "on" } else { "off" }.to_owned())),
+            ("GOSSAMER_PIN", self.pin.map(on_or_off)),
             ("GOSSAMER_SPIN_US", self.spin.map(|spin| spin.to_string())),
             ("GOSSAMER_SURVIVES", self.survives.map(|machines| machines.to_string())),
+            ("GOSSAMER_MACHINE_WAYS", self.machine_ways.map(on_or_off)),
             ("GOSSAMER_REGION", self.region.map(|sharing| sharing.name().to_owned())),
             ("GOSSAMER_REGION_STATS", self.region_stats.map(|pages| pages.to_string())),
             ("GOSSAMER_REGION_THREADS_AT", Some(threads_at).filter(|counts| !counts.is_empty())),

@@ -8,11 +8,12 @@ use crate::rendezvous::variables::{Get, number, text};
 /// Default stack size of a fiber. Only touched pages cost memory.
 const STACK_BYTES: usize = 1 << 20;
 
-/// Variables that take precedence over the program's own settings, as `gossamer-launch run --pin`, `--spin` and
-/// `--survives` set them.
+/// Variables that take precedence over the program's own settings, as `gossamer-launch run --pin`, `--spin`,
+/// `--survives` and `--machine-ways` set them.
 const PIN: &str = "GOSSAMER_PIN";
 const SPIN: &str = "GOSSAMER_SPIN_US";
 const SURVIVES: &str = "GOSSAMER_SURVIVES";
+const MACHINE_WAYS: &str = "GOSSAMER_MACHINE_WAYS";
 
 /// Start of a program with other settings than those of [`main`](crate::main). All machines run the same program, so
 /// all have the same settings.
@@ -25,6 +26,8 @@ pub struct Builder {
     pub(crate) has_page_servers: bool,
     /// Number of machines that may be lost.
     pub(crate) survives: u16,
+    /// Whether machines have ways in place of the rings of pairs of workers; by the rule if it is not set.
+    pub(crate) machine_ways: Option<bool>,
 }
 
 /// Returns a start with the default settings; [`Builder::main`] starts the program.
@@ -41,7 +44,14 @@ pub struct Builder {
 /// gossamer::builder().stack_bytes(8 << 20).main(gsm_main, 2);
 /// ```
 pub fn builder() -> Builder {
-    Builder { stack_bytes: STACK_BYTES, pin: None, spin: None, has_page_servers: false, survives: 0 }
+    Builder {
+        stack_bytes: STACK_BYTES,
+        pin: None,
+        spin: None,
+        has_page_servers: false,
+        survives: 0,
+        machine_ways: None,
+    }
 }
 
 impl Builder {
@@ -109,20 +119,38 @@ impl Builder {
         self
     }
 
+    /// Sets whether all workers of two machines share one *machine way*, or each pair of workers has rings of its own.
+    /// Unless set, machines have ways where there are more than four of them and a pair would have one slot of 8 KiB:
+    /// docs/scaling.md has the costs of both. Over RDMA there are rings alone, and a program that asks for machine ways
+    /// is refused. `gossamer-launch run --machine-ways` takes precedence.
+    ///
+    /// ```
+    /// gossamer::builder().machine_ways(true).main(|| assert_eq!(gossamer::entrust(4).apply(|n| *n), 4), 2);
+    /// ```
+    pub fn machine_ways(mut self, machine_ways: bool) -> Self {
+        self.machine_ways = Some(machine_ways);
+        self
+    }
+
     /// Returns the settings with those of the environment, which come first.
     ///
     /// # Errors
     /// [`RendezvousError::Variable`].
     pub(crate) fn with_environment(&self, get: Get<'_>) -> Result<Builder, RendezvousError> {
-        let pin = match text(get, PIN) {
-            None => None,
-            Some(value) if value == "on" => Some(true),
-            Some(value) if value == "off" => Some(false),
-            Some(value) => return Err(RendezvousError::Variable { name: PIN, value, expected: "`on` or `off`" }),
-        };
+        let (pin, machine_ways) = (on_or_off(get, PIN)?, on_or_off(get, MACHINE_WAYS)?);
         let spin = number(get, SPIN, "a whole number of microseconds")?.map(Duration::from_micros);
         let survives = number(get, SURVIVES, "a number of machines")?.unwrap_or(self.survives);
-        Ok(Builder { pin: pin.or(self.pin), spin: spin.or(self.spin), survives, ..self.clone() })
+        let (pin, machine_ways) = (pin.or(self.pin), machine_ways.or(self.machine_ways));
+        Ok(Builder { pin, spin: spin.or(self.spin), survives, machine_ways, ..self.clone() })
+    }
+}
+
+fn on_or_off(get: Get<'_>, name: &'static str) -> Result<Option<bool>, RendezvousError> {
+    match text(get, name) {
+        None => Ok(None),
+        Some(value) if value == "on" => Ok(Some(true)),
+        Some(value) if value == "off" => Ok(Some(false)),
+        Some(value) => Err(RendezvousError::Variable { name, value, expected: "`on` or `off`" }),
     }
 }
 
@@ -135,7 +163,10 @@ mod tests {
     fn the_environment_takes_precedence() {
         let own = builder().pin(true).spin(Duration::from_micros(3));
         let with = |pin: Option<&str>, spin: Option<&str>| {
-            let settings = own.with_environment(&|name| if name == PIN { pin } else { spin }.map(OsString::from))?;
+            let settings = own.with_environment(&|name| {
+                let value = [(PIN, pin), (SPIN, spin)].into_iter().find(|(known, _)| *known == name);
+                value?.1.map(OsString::from)
+            })?;
             Ok::<_, RendezvousError>((settings.pin, settings.spin.map(|spin| spin.as_micros())))
         };
         assert_eq!(with(None, Some("")).unwrap(), (Some(true), Some(3)));
@@ -149,6 +180,13 @@ mod tests {
         };
         assert_eq!((survives("").unwrap(), survives("0").unwrap(), survives("3").unwrap()), (2, 0, 3));
         assert!(survives("65536").unwrap_err().to_string().contains("GOSSAMER_SURVIVES has the value"));
+        let machine_ways = |value: &str| {
+            let settings = own.clone().machine_ways(true);
+            let get = |name: &str| (name == MACHINE_WAYS).then(|| OsString::from(value));
+            Ok::<_, RendezvousError>(settings.with_environment(&get)?.machine_ways)
+        };
+        assert_eq!((machine_ways("").unwrap(), machine_ways("off").unwrap()), (Some(true), Some(false)));
+        assert!(machine_ways("1").unwrap_err().to_string().contains("GOSSAMER_MACHINE_WAYS has the value"));
         for wrong in ["-1", "1.5", "2ms"] {
             assert!(refused(None, Some(wrong)).contains("GOSSAMER_SPIN_US has the value"), "{wrong}");
         }

@@ -92,8 +92,9 @@ pub(crate) fn connect(
     let offers: Vec<Option<Offer>> = endpoints.iter().map(|endpoint| endpoint.verbs.clone()).collect();
     let transports = better_transports(plan, own, &transports, &offers);
     let candidate = candidate.filter(|_| transports.contains(&Transport::Verbs));
-    let layout =
-        Arc::new(Layout::with_hidden(workers::divide(plan, &cores, asked.threads)?, asked.hidden, Slots::of(plan)));
+    let machine_ways = may_have_ways(plan, &offers, asked.machine_ways)?;
+    let workers = workers::divide(plan, &cores, asked.threads)?;
+    let layout = Arc::new(Layout::choose(workers, asked.hidden, Slots::of(plan), machine_ways));
     let threads: Vec<u16> = (0..layout.machines()).map(|machine| layout.threads(machine)).collect();
     let (own, transports, threads) = (MachineId(own), &transports[..], &threads[..]);
     let topology = Topology { own, transports, offers: &offers, threads, deadline: deadline_after(deadline.left()) };
@@ -103,6 +104,17 @@ pub(crate) fn connect(
     let name = plan.host_of(own.0).name.clone();
     let hellos = exchange(&*fabric, &layout, image.id(), name, parts.deadline.left())?;
     Ok(Connected { fabric, layout, hellos, transports })
+}
+
+/// Returns the choice between machine ways and rings: over RDMA there are rings alone, also where it was only offered,
+/// so that all machines decide alike.
+fn may_have_ways(plan: &Plan, offers: &[Option<Offer>], asked: Option<bool>) -> Result<Option<bool>, StartError> {
+    let is_possible = plan.fabric != FabricChoice::Verbs && offers.iter().all(Option::is_none);
+    match asked {
+        Some(true) if !is_possible => Err(StartError::MachineWays),
+        asked if is_possible => Ok(asked),
+        _ => Ok(Some(false)),
+    }
 }
 
 impl Endpoint {
@@ -317,6 +329,19 @@ mod tests {
     }
 
     const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn machine_ways_are_refused_over_rdma() {
+        let decide = |fabric, offers: &[Option<Offer>], asked| {
+            may_have_ways(&Plan::local(2, fabric, None), offers, asked).map_err(|error| error.to_string())
+        };
+        for asked in [None, Some(false), Some(true)] {
+            assert_eq!(decide(FabricChoice::Auto, &[None, None], asked), Ok(asked));
+        }
+        assert_eq!(decide(FabricChoice::Verbs, &[None, None], None), Ok(Some(false)));
+        let refused = decide(FabricChoice::Verbs, &[None, None], Some(true)).unwrap_err();
+        assert!(refused.contains("cannot have over RDMA") && refused.contains("`fabric: tcp`"), "{refused}");
+    }
 
     #[test]
     fn machines_of_one_host_listen_at_ports_of_the_range_until_it_is_used_up() {

@@ -46,7 +46,7 @@ pub(crate) enum StartError {
     OtherVersion { machine: u16 },
     #[error(
         "machine {machine} takes itself for {theirs}, and was taken for {expected}: every machine must call \
-         `gossamer::main` with the same number of threads"
+         `gossamer::main` with the same number of threads, and have the same GOSSAMER_MACHINE_WAYS"
     )]
     OtherLayout { machine: u16, theirs: String, expected: String },
     #[error("machine {machine} sent no greeting: {cause}; see what it printed")]
@@ -59,6 +59,10 @@ pub(crate) enum StartError {
         "the program is to outlive machines (`survives`), which it cannot with {what}: run it without `survives`{cure}"
     )]
     Survives { what: &'static str, cure: &'static str },
+    #[error(
+        "the program asks for machine ways, which it cannot have over RDMA: run it without them, or with `fabric: tcp`"
+    )]
+    MachineWays,
     #[error("a worker ended while it was connected to the others: {0}")]
     Worker(String),
     #[error("{0} threads used trusts before `gossamer::main`: call it first")]

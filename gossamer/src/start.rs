@@ -162,7 +162,8 @@ where
     let (control, messages) = fate::share(control).map_err(StartError::Thread)?;
     let image = Image::of_program().map_err(StartError::Image)?;
     let hidden = if settings.has_page_servers { page_server::HIDDEN_WORKERS } else { service::HIDDEN_WORKERS };
-    let connected = connect(own, &plan, memory, &control, &messages, Asked { threads, hidden }, image)?;
+    let asked = Asked { threads, hidden, machine_ways: settings.machine_ways };
+    let connected = connect(own, &plan, memory, &control, &messages, asked, image)?;
     drop(messages);
     let Connected { fabric, layout, hellos, transports } = connected;
     if settings.survives > 0 {
@@ -190,7 +191,7 @@ where
         transport,
     });
     begin(Rack { machine: own, machines: machines.collect(), starter }, &threads.workers);
-    let wiring = Wiring { fabric: fabric.clone(), layout, image };
+    let wiring = Wiring::new(fabric.clone(), layout, image)?;
     let losses = (settings.survives > 0).then(|| {
         let mut trustees = threads.workers.trustees().to_vec();
         trustees.extend(threads.service.iter().map(|service| service.trustees()[0]));

@@ -22,6 +22,8 @@ pub(crate) struct Asked {
     pub(crate) threads: usize,
     /// Threads of each machine that are not workers.
     pub(crate) hidden: u16,
+    /// Machine ways or rings, if the program says which.
+    pub(crate) machine_ways: Option<bool>,
 }
 
 /// Returns the workers of a program that runs as one process: `threads`, or (0) one for each core.

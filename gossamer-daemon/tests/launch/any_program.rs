@@ -178,12 +178,13 @@ fn an_output_that_nobody_reads_is_no_success() {
 fn workers_are_pinned_and_poll_as_told() {
     both(|rack| {
         let told = |options: &[&str]| {
-            let ended = run(script(rack, options, "echo $GOSSAMER_PIN $GOSSAMER_SPIN_US"));
+            let ended = run(script(rack, options, "echo $GOSSAMER_PIN $GOSSAMER_SPIN_US $GOSSAMER_MACHINE_WAYS"));
             ended.assert(0, None);
             lines(&ended.stdout)
         };
         assert_eq!(told(&["--pin", "off", "--spin", "70"]), ["m0 | off 70", "m1 | off 70"]);
         assert_eq!(told(&["--pin", "on"]), ["m0 | on", "m1 | on"]);
+        assert_eq!(told(&["--spin", "1", "--machine-ways", "off"]), ["m0 | 1 off", "m1 | 1 off"]);
     });
 }
 

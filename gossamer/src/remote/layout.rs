@@ -13,10 +13,20 @@
 //! thread, and the page server's worker if the program has page servers. A pair of threads of which one is hidden has
 //! one slot, for its traffic is small.
 //!
+//! In a large rack, machines have *ways* in place of the slots of pairs (`ways`):
+//!
+//! ```text
+//! hellos, start word, park words      as above
+//! acknowledgements  [other machine]
+//! rings             [other machine] [0, 1, ..]
+//! ```
+//!
 //! Every machine computes the same layout from the numbers of workers and the slots of a pair, so no addresses are
 //! exchanged.
 
 use std::fmt;
+
+use gossamer_ways::machine::{WRITE_BYTES, WRITES_MAX};
 
 use super::slot::TRAILER_BYTES;
 use crate::bootstrap::Plan;
@@ -30,6 +40,9 @@ const ACK_BYTES: usize = 8;
 /// Limit of a machine's slots; above it each pair gets fewer.
 const SLOTS_BYTES_MAX: usize = 512 << 20;
 
+/// Most machines that keep rings whatever their workers, unless machine ways are asked for.
+const RINGS_MACHINES: u16 = 4;
+
 const _: () = assert!(HELLO_BYTES.is_multiple_of(128));
 
 /// Slots for the writes of one thread to another, in each direction.
@@ -39,7 +52,7 @@ const _: () = assert!(HELLO_BYTES.is_multiple_of(128));
 /// throughput of TCP on loopback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slots {
-    /// Number of slots for each pair of threads and direction.
+    /// Number of slots for each pair of threads and direction; 0: machines have ways instead.
     pub(crate) per_pair: u16,
     /// Bytes of one slot.
     pub(crate) bytes: usize,
@@ -63,14 +76,17 @@ impl Slots {
 
     /// Returns the distance from one slot to the next. It is not the slot size alone: with a power of two, all flags,
     /// which an idle worker polls, would fall into the same few lines of the first-level cache.
-    pub(super) fn stride_bytes(self) -> usize {
+    pub(super) const fn stride_bytes(self) -> usize {
         self.bytes + 64
     }
 }
 
 impl fmt::Display for Slots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} slots of {} bytes for each pair", self.per_pair, self.bytes)
+        match self.per_pair {
+            0 => f.write_str("machine ways"),
+            per_pair => write!(f, "{per_pair} slots of {} bytes for each pair", self.bytes),
+        }
     }
 }
 
@@ -110,6 +126,39 @@ impl Layout {
         }
         layout
     }
+
+    /// Makes the layout with machine ways, or with rings, or by the rule: with machine ways where there are more than
+    /// four machines and a pair of workers would have one slot, so that it would wait for a round trip for each 8 KiB.
+    pub(crate) fn choose(workers: Vec<u16>, hidden: u16, slots: Slots, machine_ways: Option<bool>) -> Layout {
+        let rings = Layout::with_hidden(workers, hidden, slots);
+        let is_large = rings.machines() > RINGS_MACHINES && rings.slots.per_pair == 1;
+        match machine_ways.unwrap_or(is_large) && rings.machines() > 1 {
+            true => Layout { slots: Slots { per_pair: 0, ..slots }, ..rings },
+            false => rings,
+        }
+    }
+
+    /// Slots of a machine way: each for the longest write, as many as may be in flight.
+    pub(super) const WAY: Slots =
+        Slots { per_pair: WRITES_MAX as u16, bytes: (WRITE_BYTES + TRAILER_BYTES).next_multiple_of(64) };
+
+    /// Returns whether machines have ways in place of the slots of pairs.
+    pub(crate) fn has_ways(&self) -> bool {
+        self.slots.per_pair == 0
+    }
+
+    /// Returns the offset of the count of writes that machine `other` has taken, in the region of `own`.
+    pub(super) fn way_ack(&self, own: u16, other: u16) -> usize {
+        self.acks(own) + ACK_BYTES * usize::from(other)
+    }
+
+    /// Returns the offset of the first slot for the writes of machine `other`, in the region of `own`.
+    pub(super) fn way_ring(&self, own: u16, other: u16) -> usize {
+        let ring = usize::from(other) - usize::from(other > own);
+        self.squares(own) + ring * Layout::WAY_BYTES
+    }
+
+    const WAY_BYTES: usize = Layout::WAY.stride_bytes() * Layout::WAY.per_pair as usize;
 
     pub(crate) fn workers(&self) -> &[u16] {
         &self.workers
@@ -197,6 +246,9 @@ impl Layout {
 
     /// Returns the bytes of the slots of a machine.
     pub(crate) fn slots_bytes(&self, machine: u16) -> usize {
+        if self.has_ways() {
+            return (self.workers.len() - 1) * Layout::WAY_BYTES;
+        }
         2 * self.square(machine, self.slots.per_pair) * self.slots.stride_bytes()
     }
 
@@ -215,9 +267,10 @@ impl Layout {
         self.park_word(self.threads(machine))
     }
 
-    /// Returns the offset of the request slots.
+    /// Returns the offset of the slots.
     fn squares(&self, machine: u16) -> usize {
-        self.acks(machine) + (2 * self.square(machine, 1) * ACK_BYTES).next_multiple_of(PARK_BYTES)
+        let words = if self.has_ways() { self.workers.len() } else { 2 * self.square(machine, 1) };
+        self.acks(machine) + (words * ACK_BYTES).next_multiple_of(PARK_BYTES)
     }
 
     /// Returns the number of words or slots of a square: `per_pair` for each pair of workers, one for each other pair.
@@ -312,6 +365,44 @@ mod tests {
         // slot.
         assert_eq!(layout.slots_bytes(1), 2 * (3 * 6 * 4 + 3 * 2 + 8) * (8192 + 64));
         assert_eq!(Layout::new(vec![4], Slots::NETWORK).slots_bytes(0), 0);
+    }
+
+    proptest! {
+        /// The same for machine ways.
+        #[test]
+        fn no_ways_overlap_and_nothing_is_left(workers in prop::collection::vec(1u16..5, 2..40), hidden in 1u16..3) {
+            let layout = Layout::choose(workers, hidden, Slots::NETWORK, Some(true));
+            prop_assert!(layout.has_ways());
+            for machine in 0..layout.machines() {
+                let mut parts = vec![(layout.start_word(), PARK_BYTES)];
+                parts.extend((0..layout.machines()).map(|other| (layout.hello(other), HELLO_BYTES)));
+                parts.extend((0..layout.threads(machine)).map(|thread| (layout.park_word(thread), PARK_BYTES)));
+                parts.extend((0..layout.machines()).map(|other| (layout.way_ack(machine, other), ACK_BYTES)));
+                let others = (0..layout.machines()).filter(|other| *other != machine);
+                parts.extend(others.map(|other| (layout.way_ring(machine, other), Layout::WAY_BYTES)));
+                parts.sort_unstable();
+                let mut end = 0;
+                for (start, bytes) in parts {
+                    prop_assert!(start == end || (bytes > PARK_BYTES && start == end.next_multiple_of(PARK_BYTES)));
+                    end = start + bytes;
+                }
+                prop_assert_eq!(end, layout.region_bytes(machine));
+            }
+        }
+    }
+
+    #[test]
+    fn racks_with_one_slot_for_a_pair_have_machine_ways() {
+        let has_ways = |machines, workers, asked| {
+            Layout::choose(vec![workers; machines], service::HIDDEN_WORKERS, Slots::NETWORK, asked).has_ways()
+        };
+        assert!(has_ways(64, 64, None) && has_ways(1000, 128, None) && has_ways(5, 128, None));
+        assert!(!has_ways(12, 32, None) && !has_ways(64, 1, None), "these have two slots and more");
+        assert!(!has_ways(2, 128, None) && !has_ways(4, 128, None), "few machines");
+        assert!(has_ways(2, 1, Some(true)) && !has_ways(64, 64, Some(false)) && !has_ways(1, 4, Some(true)));
+        let layout = Layout::choose(vec![64; 64], service::HIDDEN_WORKERS, Slots::NETWORK, None);
+        assert!(layout.slots_bytes(3) < 17 << 20, "{}", layout.slots_bytes(3));
+        assert_eq!(layout.slots().to_string(), "machine ways");
     }
 
     #[test]

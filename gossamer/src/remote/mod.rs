@@ -8,7 +8,8 @@
 //! 3. `slot`: bytes into a slot and out of it, its trailer, its flag
 //! 4. `connections`: the fabric's connections, flushed once a turn
 //!
-//! Before 2 a frame may be held back by the `gate` of a crate above.
+//! Before 2 a frame may be held back by the `gate` of a crate above. Large racks have `ways` in place of 1, and of the
+//! rings of pairs.
 //!
 //! The bytes of a batch are defined by `trust` (`trust/src/remote/`). Beside these: `layout` (offset of each slot),
 //! `image` (closures as positions in the program's image), `hello` (check that the other machine runs the same
@@ -35,6 +36,7 @@ mod slot;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod ways;
 mod wiring;
 
 pub(crate) use hello::{Hello, exchange};

@@ -55,6 +55,19 @@ fn memory() -> String {
     out
 }
 
+fn machine_ways() -> String {
+    let mut out = "\n| machines x workers | slots | sockets | flags |\n|---|---:|---:|---:|\n".to_owned();
+    for (machines, workers) in RACKS {
+        let hidden = crate::service::HIDDEN_WORKERS;
+        let layout = Layout::choose(vec![workers; machines], hidden, Slots::NETWORK, Some(true));
+        let others = machines - 1;
+        // For each machine one there and one back, and one for heartbeats. A flag a way.
+        let (slots, sockets) = (bytes(layout.slots_bytes(0)), 3 * others);
+        let _ = writeln!(out, "| {machines} x {workers} | {slots} | {sockets} | {others} |");
+    }
+    out
+}
+
 fn looking() -> String {
     let mut out = "\n| machines x workers | flags | lines and entries a look touches |\n|---|---:|---:|\n".to_owned();
     for rack in RACKS {
@@ -73,7 +86,7 @@ fn bytes(count: usize) -> String {
 
 #[test]
 fn the_document_says_what_the_code_does() {
-    for (name, table) in [("memory", memory()), ("looking", looking())] {
+    for (name, table) in [("memory", memory()), ("machine ways", machine_ways()), ("looking", looking())] {
         let begin = format!("<!-- {name}: gossamer/src/remote/scaling.rs -->\n");
         let told = DOCUMENT.split_once(&begin).and_then(|(_, rest)| rest.split_once("\n<!-- end -->"));
         assert_eq!(told.map(|(told, _)| told), Some(&*table), "docs/scaling.md, {name}: it should be\n{table}");

@@ -294,10 +294,31 @@ impl FrameStream {
         self.consumed - self.acknowledged >= u64::from(self.slots.per_pair).div_ceil(2)
     }
 
+    /// Returns how many writes the peer has consumed, by its last count.
+    pub(super) fn hear(&mut self, region: &Region) -> Result<u64, Violation> {
+        self.note_freed(self.heard(region)?)?;
+        Ok(self.freed)
+    }
+
+    /// Returns how many writes this end has consumed.
+    pub(super) fn consumed(&self) -> u64 {
+        self.consumed
+    }
+
+    /// Returns whether any write is not acknowledged.
+    pub(super) fn owes_any_ack(&self) -> bool {
+        self.consumed > self.acknowledged
+    }
+
+    /// Acknowledges all writes consumed so far, and wakes nobody for it.
+    pub(super) fn acknowledge(&mut self, connection: &Connection) -> Result<(), Violation> {
+        self.acknowledged = self.consumed;
+        Ok(connection.write(&self.consumed.to_ne_bytes(), self.offsets.ack_to)?)
+    }
+
     /// Acknowledges all writes consumed so far.
     pub(super) fn send_ack(&mut self, connection: &Connection) -> Result<(), Violation> {
-        self.acknowledged = self.consumed;
-        connection.write(&self.consumed.to_ne_bytes(), self.offsets.ack_to)?;
+        self.acknowledge(connection)?;
         Ok(connection.wake(self.offsets.park_word)?)
     }
 }

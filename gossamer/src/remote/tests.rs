@@ -30,7 +30,7 @@ fn machines(slots: Slots) -> Vec<Wiring> {
         let bytes = layout.region_bytes(machine);
         let fabric = ShmFabric::open(segments.bootstrap(MachineId(machine)).unwrap(), bytes, TIMEOUT).unwrap();
         let fabric: Arc<dyn Fabric> = Arc::new(fabric);
-        Wiring { fabric, layout: Arc::clone(&layout), image: Image::of_program().unwrap() }
+        Wiring::new(fabric, Arc::clone(&layout), Image::of_program().unwrap()).unwrap()
     };
     std::thread::scope(|scope| {
         let other = scope.spawn(|| open(1));

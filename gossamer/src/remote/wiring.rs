@@ -15,6 +15,7 @@ use super::gate;
 use super::image::Image;
 use super::layout::Layout;
 use super::stream::{FrameStream, Offsets};
+use super::ways::{ServiceWaker, Ways, WaysCarrier};
 use crate::losses::record;
 use crate::{Place, fate};
 
@@ -24,17 +25,50 @@ pub(crate) struct Wiring {
     pub(crate) fabric: Arc<dyn Fabric>,
     pub(crate) layout: Arc<Layout>,
     pub(crate) image: &'static Image,
+    /// In place of rings.
+    pub(crate) ways: Option<Arc<Ways>>,
 }
 
 impl Wiring {
+    /// Makes the machine ways, where the layout has them.
+    pub(crate) fn new(
+        fabric: Arc<dyn Fabric>,
+        layout: Arc<Layout>,
+        image: &'static Image,
+    ) -> Result<Wiring, comm::Error> {
+        let ways = if layout.has_ways() { Some(Ways::connect(&fabric, &layout)?) } else { None };
+        Ok(Wiring { fabric, layout, image, ways })
+    }
+
     /// Attaches the calling thread, which is this one of the machine, to all threads of the other machines.
     pub(crate) fn attach(&self, worker: u16) -> Result<(), comm::Error> {
         let offset = self.layout.park_word(worker);
         let waker = FabricWaker { fabric: Arc::clone(&self.fabric), worker: WorkerId(worker), offset };
-        trust::link::attach(Some(Box::new(self.carrier(worker)?)), Some(Box::new(waker)));
+        match &self.ways {
+            None => trust::link::attach(Some(Box::new(self.carrier(worker)?)), Some(Box::new(waker))),
+            Some(ways) => {
+                ways.keep_paths();
+                let carrier = Box::new(self.ways_carrier(ways, worker));
+                let waker: Box<dyn Waker> = match self.is_service(worker) {
+                    true => Box::new(ServiceWaker::new(Arc::clone(ways))),
+                    false => Box::new(waker),
+                };
+                trust::link::attach(Some(carrier), Some(waker));
+            }
+        }
         // Those that were noted before the workers were told: this one had no peers to lose then.
         record::after(0).into_iter().for_each(trust::link::lose);
         Ok(())
+    }
+
+    fn is_service(&self, worker: u16) -> bool {
+        let own = self.fabric.machine().0;
+        Place { machine: own, worker } == self.layout.service(own)
+    }
+
+    pub(super) fn ways_carrier(&self, ways: &Arc<Ways>, worker: u16) -> WaysCarrier {
+        let gate = gate::get().filter(|_| !self.is_service(worker));
+        WaysCarrier::new(Arc::clone(ways), self.image, worker, gate)
     }
 
     /// Makes the streams of this thread to all threads of the other machines.
@@ -56,7 +90,7 @@ impl Wiring {
             }
         }
         let (fabric, room_bytes) = (Arc::clone(&self.fabric), self.layout.slots().room_bytes());
-        let gate = gate::get().filter(|_| own != self.layout.service(own.machine));
+        let gate = gate::get().filter(|_| !self.is_service(worker));
         Ok(RackCarrier::new(fabric, self.image, own, room_bytes, peers, services, connections).behind(gate))
     }
 

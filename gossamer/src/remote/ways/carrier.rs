@@ -1,0 +1,456 @@
+//! Batches of one thread to all threads of other machines by machine ways, as `trust` uses them
+//! (`trust::link::Carrier`). The counterpart of the carrier by rings (`super::super::carrier`).
+//!
+//! A turn: looks at some of the ways, takes what is in the mailbox, goes on with frames that wait for room; at its end,
+//! sees to the ways that it has used. Nothing here waits.
+
+#![allow(unsafe_code)] // `Carrier` is a promise
+
+use std::cell::Cell;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use comm::WorkerId;
+use gossamer_ways::machine::{Allowance, Frame};
+use gossamer_ways::ways::{Limits, Stamp, Way as Route, Ways as Order};
+use gossamer_ways::{Pair, Peer};
+use trust::TrusteeId;
+use trust::link::{Buffer, Carrier, Operation};
+
+use super::super::carrier::{Role, end_by};
+use super::super::gate::{AtGate, Gate};
+use super::super::image::Image;
+use super::super::slot::{FRAME_BYTES_MAX, Kind as Part, Violation};
+use super::Ways;
+use super::pair::{Exchange, Outgoing};
+use super::way::{Sight, breach};
+use super::wire::{Head, Kind, Letter, PIECE_BYTES, frame_bytes};
+use crate::losses::record;
+use crate::view::traffic::Sent;
+use crate::{Place, fate};
+
+/// Ways that a thread looks at in a turn.
+const LOOKS: usize = 64;
+
+/// Carrier of one thread; see the file's documentation.
+pub(in super::super) struct WaysCarrier {
+    ways: Arc<Ways>,
+    image: &'static Image,
+    own: Place,
+    is_service: bool,
+    ids: Vec<TrusteeId>,
+    services: Vec<TrusteeId>,
+    /// By place.
+    peers: Vec<Peer>,
+    /// Place of each machine's first thread.
+    first: Vec<usize>,
+    /// Numbers of frames.
+    order: Order<Letter>,
+    /// Bytes under way: requests, answers.
+    allowances: [Allowance; 2],
+    exchanges: HashMap<usize, Exchange>,
+    /// Places with requests that have come, and the number of answers that have.
+    requests: BTreeSet<usize>,
+    answers: usize,
+    stalled: Vec<(Role, usize)>,
+    /// Places that may owe the peer a credit.
+    owing: Vec<usize>,
+    gate: AtGate<(Role, usize)>,
+    sent: Arc<Sent>,
+    /// Machines to whose ways this thread has to see at the end of the turn.
+    used: Vec<u16>,
+    /// The thread would sleep: what waits for other writes leaves at the end of this turn.
+    is_idle: Cell<bool>,
+    /// Way to be looked at next.
+    next: usize,
+    /// Memory to be used again.
+    mail: Vec<Frame<Letter>>,
+    ready: Vec<Letter>,
+}
+
+impl WaysCarrier {
+    /// The carrier of this thread of the own machine.
+    pub(in super::super) fn new(ways: Arc<Ways>, image: &'static Image, thread: u16, gate: Option<Gate>) -> Self {
+        let (layout, own) = (&ways.layout, Place { machine: ways.own, worker: thread });
+        let (mut peers, mut services, mut first) = (Vec::new(), Vec::new(), Vec::new());
+        for machine in 0..layout.machines() {
+            first.push(peers.len());
+            if machine != own.machine {
+                peers.extend((0..layout.threads(machine)).map(|worker| Peer { machine, worker }));
+                services.push(layout.service(machine).trustee_id());
+            }
+        }
+        WaysCarrier {
+            image,
+            own,
+            is_service: own == layout.service(own.machine),
+            ids: peers.iter().map(|peer| place(*peer).trustee_id()).collect(),
+            services,
+            peers,
+            first,
+            order: Order::new(ways.rack.clone(), Limits { rings: 0, ..Limits::DEFAULT }),
+            allowances: Default::default(),
+            exchanges: HashMap::new(),
+            requests: BTreeSet::new(),
+            answers: 0,
+            stalled: Vec::new(),
+            owing: Vec::new(),
+            gate: AtGate::new(gate),
+            sent: Sent::new(usize::from(layout.machines())),
+            used: Vec::new(),
+            is_idle: Cell::new(false),
+            next: usize::from(thread) % usize::from(layout.machines()),
+            mail: Vec::new(),
+            ready: Vec::new(),
+            ways,
+        }
+    }
+
+    fn pair_to(&self, peer: Peer) -> Pair {
+        Pair { from: Peer { machine: self.own.machine, worker: self.own.worker }, to: peer }
+    }
+
+    #[cold]
+    fn fail(&self, place: usize, what: &str, violation: &Violation) -> ! {
+        end_by(&*self.ways.fabric, self.own, what, self::place(self.peers[place]), violation)
+    }
+
+    fn use_way(&mut self, machine: u16) {
+        if !self.used.contains(&machine) {
+            self.used.push(machine);
+        }
+    }
+
+    /// Adds a piece to its way.
+    fn add(&mut self, place: usize, kind: Kind, part: Part, (data, total): (&[u8], usize), note: u32) {
+        let peer = self.peers[place];
+        let given = self.exchanges.get_mut(&place).map_or([0; 2], Exchange::give);
+        let (_, Stamp { number, .. }) = self.order.send(peer, 0, 0);
+        let head = Head { kind, part, len: data.len() as u32, note, total: total as u64, number, given };
+        let mut copy = Buffer::default();
+        copy.set_len(data.len());
+        copy.bytes_mut().copy_from_slice(data);
+        let frame =
+            Frame { pair: self.pair_to(peer), bytes: frame_bytes(data.len()), body: Letter { head, data: copy } };
+        if let Some(way) = self.ways.way(peer.machine) {
+            way.add(frame);
+        }
+        self.use_way(peer.machine);
+    }
+
+    /// Sends as much of a frame as the pair may have under way, from `sent` on. Returns the bytes sent so far, or
+    /// `None` if that is nothing, not even an empty frame.
+    fn write(&mut self, role: Role, place: usize, frame: &Buffer, sent: usize, note: u32) -> Option<usize> {
+        let (kind, total) = (kind_of(role), frame.len());
+        let pair = self.pair_to(self.peers[place]);
+        let mut written = None;
+        while written.is_none_or(|sent| sent < total) {
+            let start = written.unwrap_or(sent);
+            let len = (total - start).min(PIECE_BYTES);
+            if !self.allowances[kind as usize].take(pair, frame_bytes(len)) {
+                break;
+            }
+            let part = match (start == 0, start + len == total) {
+                (true, true) => Part::Whole,
+                (_, true) => Part::Last,
+                (_, false) => Part::Piece,
+            };
+            self.add(place, kind, part, (&frame.bytes()[start..start + len], total), note);
+            written = Some(start + len);
+        }
+        written
+    }
+
+    fn send_on(&mut self, role: Role, place: usize, frame: &mut Buffer, note: u32) {
+        if frame.len() as u64 > FRAME_BYTES_MAX {
+            let text = format!("a batch came to {} bytes; no more than {FRAME_BYTES_MAX} can travel", frame.len());
+            self.fail(place, "a message to", &Violation::new(text));
+        }
+        self.sent.add(self.peers[place].machine, frame.len());
+        if self.gate.is_there() && self.hold_back(role, place, frame) {
+            return self.stall(role, place, Outgoing { frame: std::mem::take(frame), sent: 0, note });
+        }
+        let sent = self.write(role, place, frame, 0, note);
+        // A frame of no bytes is sent all the same.
+        if sent.is_none_or(|sent| sent < frame.len()) {
+            self.stall(role, place, Outgoing { frame: std::mem::take(frame), sent: sent.unwrap_or(0), note });
+            self.stalled.push((role, place));
+        }
+    }
+
+    /// Keeps what could not leave yet, before which no other frame of the stream may be sent.
+    fn stall(&mut self, role: Role, place: usize, rest: Outgoing) {
+        let before = self.exchanges.entry(place).or_default().outgoing[kind_of(role) as usize].replace(rest);
+        assert!(before.is_none(), "one frame at a time");
+    }
+
+    /// Shows a frame to the gate. Returns whether it has to wait there.
+    #[cold]
+    fn hold_back(&mut self, role: Role, place: usize, frame: &Buffer) -> bool {
+        let is_free = self.services.contains(&self.ids[place]) || record::is_shut_out(self.peers[place].machine);
+        !is_free && self.gate.holds(frame.bytes(), (role, place))
+    }
+
+    /// Goes on with a frame that waits. Returns whether it still does.
+    fn go_on(&mut self, role: Role, place: usize) -> bool {
+        let kind = kind_of(role) as usize;
+        let rest = self.exchanges.get_mut(&place).and_then(|exchange| exchange.outgoing[kind].take());
+        let Some(mut rest) = rest else { return false };
+        let sent = self.write(role, place, &rest.frame, rest.sent, rest.note);
+        let is_done = sent.is_some_and(|sent| sent == rest.frame.len());
+        if !is_done {
+            rest.sent = sent.unwrap_or(rest.sent);
+            self.stall(role, place, rest);
+        }
+        !is_done
+    }
+
+    fn is_sending(&self, role: Role, place: usize) -> bool {
+        self.exchanges.get(&place).is_some_and(|exchange| exchange.outgoing[kind_of(role) as usize].is_some())
+    }
+
+    /// Looks for writes that have come: the service thread on all ways, and for what others have left.
+    fn look(&mut self) {
+        let ways = Arc::clone(&self.ways);
+        let region = ways.fabric.region();
+        if self.is_service {
+            let sight = Sight { early: true, acknowledges: true };
+            for (machine, way) in ways.living(0, usize::MAX) {
+                if way.has_news(region) || way.is_in_arrears() {
+                    ways.see_to(machine, sight);
+                }
+            }
+            return;
+        }
+        let from = self.next;
+        self.next = if from + LOOKS < ways.ways.len() { from + LOOKS } else { 0 };
+        for (machine, _) in ways.living(from, LOOKS).filter(|(_, way)| way.has_news(region)) {
+            // Acknowledged at the end of the turn, mostly by a write.
+            ways.see_to(machine, Sight { early: false, acknowledges: false });
+            self.use_way(machine);
+        }
+    }
+
+    /// Takes what is in the mailbox.
+    fn take_mail(&mut self) {
+        if let Err((place, violation)) = self.sort_mail() {
+            self.fail(place, "a message of", &violation);
+        }
+    }
+
+    pub(super) fn sort_mail(&mut self) -> Result<(), (usize, Violation)> {
+        let mailbox = self.ways.mailbox(self.own.worker);
+        if !mailbox.has_some() {
+            return Ok(());
+        }
+        let mut mail = mailbox.take(std::mem::take(&mut self.mail));
+        for frame in mail.drain(..).filter(|frame| !record::is_shut_out(frame.pair.from.machine)) {
+            let from = frame.pair.from;
+            // The dealing thread has checked that there is such a thread.
+            let place = self.first[usize::from(from.machine)] + usize::from(from.worker);
+            self.sort(place, frame).map_err(|violation| (place, violation))?;
+        }
+        self.mail = mail;
+        Ok(())
+    }
+
+    fn sort(&mut self, place: usize, frame: Frame<Letter>) -> Result<(), Violation> {
+        let Frame { pair: Pair { from, .. }, bytes, body } = frame;
+        let stamp = Stamp { number: body.head.number, after: None };
+        let mut ready = std::mem::take(&mut self.ready);
+        self.order.receive(from, (Route::Machine, stamp), (body, bytes), 0, &mut ready).map_err(breach)?;
+        for letter in ready.drain(..) {
+            let Head { kind, given, .. } = letter.head;
+            let pair = self.pair_to(from);
+            for (allowance, given) in self.allowances.iter_mut().zip(given).filter(|(_, given)| *given > 0) {
+                allowance.give(pair, given as usize).map_err(breach)?;
+            }
+            let exchange = self.exchanges.entry(place).or_default();
+            if kind == Kind::Credit {
+                continue;
+            }
+            match (exchange.take(letter)?, kind) {
+                (false, _) => self.owing.push(place),
+                (true, Kind::Answer) => self.answers += 1,
+                (true, _) => drop(self.requests.insert(place)),
+            }
+        }
+        self.ready = ready;
+        Ok(())
+    }
+
+    fn receive(&mut self, kind: Kind, place: usize, into: &mut Buffer) -> Option<u32> {
+        let exchange = self.exchanges.get_mut(&place)?;
+        let incoming = &mut exchange.incoming[kind as usize];
+        let note = incoming.next(into)?;
+        match kind {
+            Kind::Answer => {
+                exchange.awaited -= 1;
+                self.answers -= 1;
+            }
+            _ if incoming.is_empty() => drop(self.requests.remove(&place)),
+            _ => {}
+        }
+        if exchange.owes_credit() {
+            self.owing.push(place);
+        }
+        Some(note)
+    }
+
+    /// May a batch of this peer begin? Not before the last answer to it is sent; never if its machine was shut out.
+    fn may_serve(&self, place: usize) -> bool {
+        !self.is_sending(Role::Trustee, place) && !record::is_shut_out(self.peers[place].machine)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_stalled(&self) -> bool {
+        !self.stalled.is_empty()
+    }
+
+    /// Sees to the ways that were used.
+    fn see_to_used(&mut self, early: bool) {
+        let ways = &self.ways;
+        self.used.retain(|machine| {
+            ways.see_to(*machine, Sight { early, acknowledges: true });
+            ways.way(*machine).is_some_and(super::way::Way::is_in_arrears)
+        });
+        // This thread may compute for long before it comes again.
+        if !self.used.is_empty() {
+            ways.call_service();
+        }
+    }
+}
+
+fn place(peer: Peer) -> Place {
+    Place { machine: peer.machine, worker: peer.worker }
+}
+
+/// Frames that the own thread sends in this role.
+fn kind_of(role: Role) -> Kind {
+    match role {
+        Role::Client => Kind::Request,
+        Role::Trustee => Kind::Answer,
+    }
+}
+
+// SAFETY: the handshake refuses a peer with another image (`hello`), so positions name the same operations on both
+// sides; frames come as they were sent, in order and once: each write of a way is seen whole when its number shows
+// [flag-last], it is taken by one thread, which holds the way's lock, and put into the mailboxes in its order; pieces
+// are put together in the order of their numbers. A peer with the program's key that breaks this could write into the
+// region as well.
+unsafe impl Carrier for WaysCarrier {
+    fn peers(&self) -> &[TrusteeId] {
+        &self.ids
+    }
+
+    fn services(&self) -> &[TrusteeId] {
+        &self.services
+    }
+
+    fn room_bytes(&self) -> usize {
+        PIECE_BYTES
+    }
+
+    fn position(&self, operation: &'static Operation) -> u64 {
+        self.image.position(operation).unwrap_or_else(|violation| fate::end(&violation.to_string()))
+    }
+
+    fn operation_at(&self, position: u64) -> Option<&'static Operation> {
+        self.image.operation_at(position).ok()
+    }
+
+    fn can_send(&mut self, place: usize) -> bool {
+        let pair = self.pair_to(self.peers[place]);
+        let room = self.allowances[Kind::Request as usize].room(pair);
+        room >= frame_bytes(PIECE_BYTES) && !self.is_sending(Role::Client, place)
+    }
+
+    fn send(&mut self, place: usize, batch: &mut Buffer, requests: u32) {
+        self.exchanges.entry(place).or_default().awaited += 1;
+        self.send_on(Role::Client, place, batch, requests);
+    }
+
+    fn receive_answer(&mut self, place: usize, into: &mut Buffer) -> Option<u32> {
+        if self.answers == 0 { None } else { self.receive(Kind::Answer, place, into) }
+    }
+
+    fn find_requests(&self, from: usize) -> Option<usize> {
+        self.requests.range(from..).copied().find(|place| self.may_serve(*place))
+    }
+
+    fn receive_requests(&mut self, place: usize, into: &mut Buffer) -> Option<u32> {
+        if self.may_serve(place) { self.receive(Kind::Request, place, into) } else { None }
+    }
+
+    fn answer(&mut self, place: usize, answer: &mut Buffer, faults_bytes: u32) {
+        self.send_on(Role::Trustee, place, answer, faults_bytes);
+    }
+
+    fn turn(&mut self) {
+        if let Err(error) = self.ways.fabric.poll(WorkerId(self.own.worker)) {
+            fate::end(&format!("{}: {error}", self.own));
+        }
+        self.look();
+        self.take_mail();
+        self.gate.let_go(|stream| self.stalled.push(stream));
+        for at in (0..self.stalled.len()).rev() {
+            let (role, place) = self.stalled[at];
+            if !self.go_on(role, place) {
+                self.stalled.swap_remove(at);
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        for place in std::mem::take(&mut self.owing) {
+            if self.exchanges.get(&place).is_some_and(Exchange::owes_credit) {
+                self.add(place, Kind::Credit, Part::Whole, (&[], 0), 0);
+            }
+        }
+        let early = self.is_idle.take();
+        if !self.used.is_empty() {
+            self.see_to_used(early);
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        let region = self.ways.fabric.region();
+        let could_send = |machine: &u16| self.ways.way(*machine).is_some_and(super::way::Way::could_send);
+        if self.used.iter().any(could_send) {
+            self.is_idle.set(true);
+            return true;
+        }
+        self.ways.mailbox(self.own.worker).has_some()
+            || self.answers > 0
+            || self.find_requests(0).is_some()
+            || self.gate.has_work()
+            || self.ways.living(0, usize::MAX).any(|(_, way)| way.has_news_for_sleeper(region))
+    }
+
+    fn lose(&mut self, machine: u16) {
+        self.ways.way(machine).into_iter().for_each(super::way::Way::lose);
+        let peers = &self.peers;
+        let is_lost = |place: &usize| peers[*place].machine == machine;
+        self.exchanges.retain(|place, _| !is_lost(place));
+        self.requests.retain(|place| !is_lost(place));
+        let count = |exchange: &Exchange| exchange.incoming[Kind::Answer as usize].count();
+        self.answers = self.exchanges.values().map(count).sum();
+        self.stalled.retain(|(_, place)| !is_lost(place));
+        self.owing.retain(|place| !is_lost(place));
+        self.used.retain(|used| *used != machine);
+        self.gate.lose(|(_, place)| is_lost(&place));
+        self.order.lose(machine);
+        self.allowances.iter_mut().for_each(|allowance| allowance.lose(machine));
+    }
+
+    fn end(&self, place: usize, what: &str) -> ! {
+        self.fail(place, "a message of", &Violation::new(what))
+    }
+}
+
+impl Drop for WaysCarrier {
+    /// Frames of this thread leave without it.
+    fn drop(&mut self) {
+        self.see_to_used(true);
+    }
+}

@@ -1,0 +1,174 @@
+//! One peer at its thread: frames that wait here for room, and those that have come from it.
+
+use std::collections::VecDeque;
+
+use gossamer_ways::Violation as Breach;
+use gossamer_ways::machine::PAIR_BYTES_MAX;
+use trust::link::Buffer;
+
+use super::super::slot::{Kind as Part, Violation};
+use super::way::breach;
+use super::wire::{Head, Kind, Letter, frame_bytes};
+
+/// Most memory reserved for a frame before its bytes have come.
+const RESERVED_BYTES_MAX: usize = 1 << 20;
+
+/// State of a peer with which a thread has exchanged a frame. Arrays have requests first, then answers.
+#[derive(Default)]
+pub(super) struct Exchange {
+    pub(super) incoming: [Incoming; 2],
+    pub(super) outgoing: [Option<Outgoing>; 2],
+    /// Batches sent, or begun, that have no answer.
+    pub(super) awaited: u64,
+}
+
+/// Frame with a part still to be sent.
+pub(super) struct Outgoing {
+    pub(super) frame: Buffer,
+    pub(super) sent: usize,
+    pub(super) note: u32,
+}
+
+/// Frames that have come.
+#[derive(Default)]
+pub(super) struct Incoming {
+    frames: VecDeque<Received>,
+    /// Frame of which the last piece has not come, with its length.
+    partial: Option<(u64, Buffer)>,
+    /// Bytes of the pieces in `frames`.
+    kept: usize,
+    /// Bytes taken that the peer has not been told of.
+    owed: usize,
+}
+
+struct Received {
+    frame: Buffer,
+    note: u32,
+    /// Bytes of its last piece, with the head.
+    bytes: usize,
+}
+
+impl Exchange {
+    /// Takes a letter of requests or answers. Returns whether a frame is complete with it.
+    pub(super) fn take(&mut self, letter: Letter) -> Result<bool, Violation> {
+        let kind = letter.head.kind;
+        let is_complete = self.incoming[kind as usize].take(letter)?;
+        if kind == Kind::Answer && self.incoming[kind as usize].frames.len() as u64 > self.awaited {
+            return Err(Violation::new("an answer to nothing"));
+        }
+        Ok(is_complete)
+    }
+
+    /// Returns the bytes taken that the peer has not been told of, and counts them as told.
+    pub(super) fn give(&mut self) -> [u32; 2] {
+        self.incoming.each_mut().map(|incoming| std::mem::take(&mut incoming.owed) as u32)
+    }
+
+    /// Does the peer have to be told soon, though nothing else goes there?
+    pub(super) fn owes_credit(&self) -> bool {
+        self.incoming.iter().any(|incoming| incoming.owed >= PAIR_BYTES_MAX / 2)
+    }
+}
+
+impl Incoming {
+    fn take(&mut self, letter: Letter) -> Result<bool, Violation> {
+        let Letter { head: Head { part, len, note, total, .. }, data } = letter;
+        let bytes = frame_bytes(len as usize);
+        if self.kept + self.owed + bytes > PAIR_BYTES_MAX {
+            return Err(breach(Breach::TooMuch));
+        }
+        let out_of_turn = || Violation::new(format!("a {part:?} that was not its turn"));
+        let frame = match (part, self.partial.take()) {
+            (Part::Whole, None) => data,
+            (Part::Piece, None) => {
+                let mut frame = data;
+                // The peer's total is not trusted before the bytes have come.
+                frame.reserve(total.min(RESERVED_BYTES_MAX as u64) as usize);
+                self.partial = Some((total, frame));
+                self.owed += bytes;
+                return Ok(false);
+            }
+            (Part::Piece | Part::Last, Some((whole, mut frame))) => {
+                let before = frame.len();
+                let now = before + data.len();
+                if whole != total || now as u64 > total || (now as u64 == total) != (part == Part::Last) {
+                    return Err(out_of_turn());
+                }
+                frame.set_len(now);
+                frame.bytes_mut()[before..].copy_from_slice(data.bytes());
+                if part == Part::Piece {
+                    self.partial = Some((whole, frame));
+                    self.owed += bytes;
+                    return Ok(false);
+                }
+                frame
+            }
+            (Part::Whole, Some(_)) | (Part::Last, None) => return Err(out_of_turn()),
+        };
+        self.kept += bytes;
+        self.frames.push_back(Received { frame, note, bytes });
+        Ok(true)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Takes the oldest complete frame, and returns its note.
+    pub(super) fn next(&mut self, into: &mut Buffer) -> Option<u32> {
+        let Received { frame, note, bytes } = self.frames.pop_front()?;
+        self.kept -= bytes;
+        self.owed += bytes;
+        *into = frame;
+        Some(note)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn letter(kind: Kind, part: Part, len: usize, total: u64) -> Letter {
+        let mut data = Buffer::default();
+        data.set_len(len);
+        data.bytes_mut().fill(len as u8);
+        Letter { head: Head { kind, part, len: len as u32, note: 3, total, number: 1, given: [0; 2] }, data }
+    }
+
+    #[test]
+    fn pieces_are_put_together_and_owed() {
+        let (mut exchange, mut into) = (Exchange::default(), Buffer::default());
+        assert_eq!(exchange.take(letter(Kind::Request, Part::Piece, 16, 24)).ok(), Some(false));
+        assert_eq!((exchange.give(), exchange.incoming[0].is_empty()), ([frame_bytes(16) as u32, 0], true));
+        assert_eq!(exchange.take(letter(Kind::Request, Part::Last, 8, 24)).ok(), Some(true));
+        assert_eq!(exchange.take(letter(Kind::Request, Part::Whole, 4, 4)).ok(), Some(true));
+        assert_eq!(exchange.give(), [0, 0], "nobody has taken it");
+        assert_eq!(exchange.incoming[0].next(&mut into), Some(3));
+        assert_eq!(into.bytes(), [[16; 8], [16; 8], [8; 8]].concat());
+        assert_eq!(exchange.give(), [frame_bytes(8) as u32, 0]);
+        assert_eq!((exchange.incoming[0].next(&mut into), into.bytes()), (Some(3), &[4; 4][..]));
+        assert_eq!(exchange.incoming[0].next(&mut into), None);
+    }
+
+    #[test]
+    fn a_peer_that_lies_is_refused() {
+        let refused = |letters: &[(Kind, Part, usize, u64)], text: &str| {
+            let mut exchange = Exchange { awaited: 1, ..Exchange::default() };
+            let taken =
+                letters.iter().map(|(kind, part, len, total)| exchange.take(letter(*kind, *part, *len, *total)));
+            let violation = taken.filter_map(Result::err).next().expect(text);
+            assert!(violation.0.contains(text), "{violation}");
+        };
+        let (request, answer) = (Kind::Request, Kind::Answer);
+        refused(&[(request, Part::Last, 8, 16)], "not its turn");
+        refused(&[(request, Part::Piece, 8, 16), (request, Part::Whole, 8, 8)], "not its turn");
+        refused(&[(request, Part::Piece, 8, 16), (request, Part::Last, 8, 24)], "not its turn");
+        refused(&[(request, Part::Piece, 8, 16), (request, Part::Piece, 8, 16)], "not its turn");
+        refused(&[(answer, Part::Whole, 0, 0), (answer, Part::Whole, 0, 0)], "an answer to nothing");
+        refused(&[(request, Part::Whole, 8000, 8000); 9], "more than may be under way");
+    }
+}

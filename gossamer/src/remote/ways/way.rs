@@ -1,0 +1,282 @@
+//! Machine way: outbox and ring of this machine and another one, which all threads of both share.
+//!
+//! ```text
+//! thread            Way::add       into the outbox
+//! end of its turn   Way::see_to    a write, if nothing is in flight or 64 KiB are there (`gossamer_ways::machine`)
+//! (a write)                        into the ring at the other machine; wakes its receivers and the service thread
+//! whoever looks     Way::see_to    takes writes out of the own ring, puts frames into the mailboxes of their threads
+//! ```
+//!
+//! The ring is a `FrameStream` whose frames are writes, one a slot. One thread at a time sees to a way; another one
+//! that comes meanwhile leaves its work to that thread and goes on (`gossamer_ways::news::SharedLock`). Nobody waits
+//! for it: what it leaves, the service thread finds (`mod.rs`).
+//!
+//! Invariant: whoever holds the lock runs no code of the program, and waits for no thread of any machine.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+use comm::{Region, WORD_BYTES};
+use gossamer_ways::machine::{Frame, Inbox, Outbox, WRITES_MAX, Write};
+use gossamer_ways::news::SharedLock;
+use gossamer_ways::{Rack, Violation as Breach};
+use trust::link::Buffer;
+
+use super::super::connections::Connection;
+use super::super::layout::Layout;
+use super::super::slot::Violation;
+use super::super::stream::{FrameStream, Offsets};
+use super::wire::{self, Letter};
+use super::{Wakes, Ways};
+use crate::Place;
+
+/// Passes of a thread that others leave work to, before it leaves the rest.
+const PASSES_MAX: usize = 4;
+
+/// How a thread sees to a way.
+#[derive(Clone, Copy)]
+pub(super) struct Sight {
+    /// All that is there leaves as long as the ring has room, though others are in flight.
+    pub(super) early: bool,
+    /// All that has been taken is acknowledged.
+    pub(super) acknowledges: bool,
+}
+
+/// Machine way; see the file's documentation.
+pub(super) struct Way {
+    machine: u16,
+    lock: SharedLock,
+    /// For the holder of the lock, and for accesses to shares.
+    line: Mutex<Line>,
+    outbox: Mutex<Outbox<Letter>>,
+    /// Bytes in the outbox.
+    unsent: AtomicUsize,
+    /// The ring at the other machine had no room for them.
+    is_full: AtomicBool,
+    /// Writes taken out of the own ring.
+    taken: AtomicU64,
+    owes_ack: AtomicBool,
+    /// First slot of the own ring.
+    ring: usize,
+}
+
+/// The part of a way that one thread at a time uses.
+pub(super) struct Line {
+    pub(super) connection: Connection,
+    stream: FrameStream,
+    inbox: Inbox<Letter>,
+    incoming: Buffer,
+    outgoing: Buffer,
+}
+
+impl Way {
+    pub(super) fn new(layout: &Layout, rack: Rack, own: u16, machine: u16, connection: Connection) -> Way {
+        let offsets = Offsets {
+            from: layout.way_ring(own, machine),
+            to: layout.way_ring(machine, own),
+            ack_from: layout.way_ack(own, machine),
+            ack_to: layout.way_ack(machine, own),
+            park_word: layout.park_word(layout.service(machine).worker),
+        };
+        let line = Line {
+            connection,
+            stream: FrameStream::new(Layout::WAY, offsets),
+            inbox: Inbox::new(rack),
+            incoming: Buffer::default(),
+            outgoing: Buffer::default(),
+        };
+        Way {
+            machine,
+            lock: SharedLock::default(),
+            line: Mutex::new(line),
+            outbox: Mutex::default(),
+            unsent: AtomicUsize::new(0),
+            is_full: AtomicBool::new(false),
+            taken: AtomicU64::new(0),
+            owes_ack: AtomicBool::new(false),
+            ring: offsets.from,
+        }
+    }
+
+    /// Adds a frame behind all others.
+    pub(super) fn add(&self, frame: Frame<Letter>) {
+        let mut outbox = self.outbox();
+        outbox.add(frame);
+        self.unsent.store(outbox.bytes(), Ordering::Relaxed);
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        self.unsent.load(Ordering::Relaxed) > 0
+    }
+
+    /// Could what is there leave, though others are in flight?
+    pub(super) fn could_send(&self) -> bool {
+        self.has_unsent() && !self.is_full.load(Ordering::Relaxed)
+    }
+
+    /// Has a thread to see to this way, though nothing has come?
+    pub(super) fn is_in_arrears(&self) -> bool {
+        self.has_unsent() || self.owes_ack.load(Ordering::Relaxed)
+    }
+
+    /// Has a write come that nobody has taken?
+    #[inline]
+    pub(super) fn has_news(&self, region: &Region) -> bool {
+        // Acquire, pairs with the Release in `pass`: a slot that is said to be taken has been read.
+        let number = self.taken.load(Ordering::Acquire) + 1;
+        let slots = Layout::WAY;
+        let slot = self.ring + slots.stride_bytes() * (number % u64::from(slots.per_pair)) as usize;
+        let before = number.saturating_sub(u64::from(slots.per_pair));
+        // Acquire of [flag-last] (`comm::fabric`): as in `FrameStream::receive`; the peer's `Connection::write` is the
+        // Release. An error of the region is reported by that one, too.
+        region.word(slot + slots.bytes - WORD_BYTES).is_ok_and(|flag| flag.load(Ordering::Acquire) != before)
+    }
+
+    /// Has a write come that the caller, which would sleep, has to take? If another thread sees to the way it does so
+    /// once more, and wakes the caller if there is something for it.
+    pub(super) fn has_news_for_sleeper(&self, region: &Region) -> bool {
+        if !self.has_news(region) {
+            return false;
+        }
+        if self.lock.try_take() {
+            self.lock.give_back();
+            return true;
+        }
+        false
+    }
+
+    /// Takes what has come, sends what is due, unless another thread does. Returns whether work was left to nobody.
+    pub(super) fn see_to(&self, ways: &Ways, own: u16, sight: Sight) -> Result<bool, Violation> {
+        if !self.lock.try_take() {
+            return Ok(false);
+        }
+        let held = Held(&self.lock);
+        for _ in 0..PASSES_MAX {
+            // Another thread reads a share by this way: the caller comes again.
+            let Some(mut line) = self.try_line() else { break };
+            self.pass(&mut line, ways, own, sight)?;
+            drop(line);
+            if !self.lock.has_more_or_give_back() {
+                std::mem::forget(held);
+                return Ok(false);
+            }
+        }
+        std::mem::forget(held);
+        Ok(self.lock.give_back())
+    }
+
+    fn pass(&self, line: &mut Line, ways: &Ways, own: u16, sight: Sight) -> Result<(), Violation> {
+        let Line { connection, stream, inbox, incoming, outgoing } = line;
+        let region = ways.fabric.region();
+        let mut wakes = Wakes::default();
+        for _ in 0..WRITES_MAX {
+            if stream.receive(region, incoming)?.is_none() {
+                break;
+            }
+            let number = stream.consumed();
+            // Release, pairs with the Acquire in `has_news`.
+            self.taken.store(number, Ordering::Release);
+            self.owes_ack.store(true, Ordering::Relaxed);
+            let frames = wire::frames(incoming.bytes(), self.machine, own)?;
+            inbox.arrive(Write { number, frames }).map_err(breach)?;
+        }
+        while !inbox.is_empty() {
+            ways.note_dealt();
+            for frame in inbox.deal() {
+                wakes.add(frame.pair.to.worker);
+                ways.mailbox(frame.pair.to.worker).put(frame);
+            }
+        }
+        let has_room = self.send(stream, connection, outgoing, ways, sight)?;
+        if sight.acknowledges && stream.owes_any_ack() {
+            stream.acknowledge(connection)?;
+        }
+        self.owes_ack.store(stream.owes_any_ack(), Ordering::Relaxed);
+        self.is_full.store(!has_room, Ordering::Relaxed);
+        connection.flush()?;
+        wakes.each(|thread| ways.wake(thread))
+    }
+
+    /// Sends what is due. Returns whether there is room for more.
+    fn send(
+        &self,
+        stream: &mut FrameStream,
+        connection: &Connection,
+        outgoing: &mut Buffer,
+        ways: &Ways,
+        sight: Sight,
+    ) -> Result<bool, Violation> {
+        let region = ways.fabric.region();
+        loop {
+            let acknowledged = stream.hear(region)?;
+            let has_room = stream.can_send(region)?;
+            let write = {
+                let mut outbox = self.outbox();
+                outbox.acknowledge(acknowledged).map_err(breach)?;
+                let write = if sight.early { outbox.take_early() } else { outbox.take() };
+                self.unsent.store(outbox.bytes(), Ordering::Relaxed);
+                write
+            };
+            let Some(write) = write else { return Ok(has_room) };
+            outgoing.set_len(0);
+            let mut wakes = Wakes::default();
+            for frame in &write.frames {
+                wire::append(frame, outgoing);
+                wakes.add(frame.pair.to.worker);
+            }
+            // It fits a slot, and there is one: the ring has as many as an outbox has in flight.
+            stream.send(region, connection, outgoing, write.frames.len() as u32)?;
+            wakes.each(|thread| Ok(connection.wake(ways.layout.park_word(thread))?))?;
+        }
+    }
+
+    /// Drops what has not left, for the machine is lost.
+    pub(super) fn lose(&self) {
+        self.outbox().clear();
+        self.unsent.store(0, Ordering::Relaxed);
+        self.owes_ack.store(false, Ordering::Relaxed);
+        if let Some(mut line) = self.try_line() {
+            (line.incoming, line.outgoing) = (Buffer::default(), Buffer::default());
+        }
+    }
+
+    fn outbox(&self) -> MutexGuard<'_, Outbox<Letter>> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_line(&self) -> Option<MutexGuard<'_, Line>> {
+        match self.line.try_lock() {
+            Ok(line) => Some(line),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Runs `access` with the connection of the way. Waits while a thread sees to the way.
+    pub(super) fn with_connection<R>(&self, access: impl FnOnce(&Connection) -> R) -> R {
+        access(&self.line.lock().unwrap_or_else(PoisonError::into_inner).connection)
+    }
+
+    /// The other machine's thread that stands for the way in messages.
+    pub(super) fn other(&self, layout: &Layout) -> Place {
+        layout.service(self.machine)
+    }
+
+    #[cfg(test)]
+    pub(super) fn lock(&self) -> &SharedLock {
+        &self.lock
+    }
+}
+
+/// Gives the lock back, also when the holder unwinds.
+struct Held<'a>(&'a SharedLock);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.give_back();
+    }
+}
+
+pub(super) fn breach(breach: Breach) -> Violation {
+    Violation::new(breach.to_string())
+}

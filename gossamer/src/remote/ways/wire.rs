@@ -1,0 +1,225 @@
+//! Frames in a write of a machine way, one behind the other, each behind a head and padded to a multiple of 8 bytes:
+//!
+//! ```text
+//! from u16, to u16 | kind u8, part u8, 0 u16 | length u32, note u32 | total u64 | number u64 | given u32, given u32
+//! ```
+//!
+//! *From* and *to* are threads of the two machines. A frame that is longer than [`PIECE_BYTES`] goes in pieces;
+//! *length* is that of the piece, *total* that of the whole. The *number* is that of the piece among all between the
+//! two threads in this direction. *Given* are the bytes of requests and of answers in the other direction that the
+//! sender has taken since it last said so: the other end may send as many more (`gossamer_ways::machine::Allowance`).
+//! A *credit* has nothing else. Numbers are in native byte order.
+//!
+//! Invariant: a head is read from a copy and checked as a whole before any of it is used.
+
+use gossamer_ways::machine::{Frame, PAIR_BYTES_MAX};
+use gossamer_ways::{Pair, Peer};
+use trust::link::Buffer;
+
+use super::super::slot::{Kind as Part, Violation};
+
+/// Bytes before a piece.
+pub(super) const HEAD_BYTES: usize = 40;
+/// Most bytes of a piece: a batch that goes in one piece by rings does so here, and a pair has several under way.
+pub(super) const PIECE_BYTES: usize = (8 << 10) - HEAD_BYTES;
+/// Bytes of a piece with its head, at most.
+const FRAME_BYTES_MAX: usize = HEAD_BYTES + PIECE_BYTES;
+
+// A receiver says what it has taken when that is half of what a pair may have under way. So a sender without room for a
+// piece has more under way than the receiver keeps to itself.
+const _: () = assert!(PIECE_BYTES.is_multiple_of(8) && FRAME_BYTES_MAX < PAIR_BYTES_MAX / 2);
+
+/// Content of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// A batch of requests.
+    Request = 0,
+    /// The answers to a batch.
+    Answer = 1,
+    /// Nothing.
+    Credit = 2,
+}
+
+/// Head of a piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) kind: Kind,
+    pub(super) part: Part,
+    /// Bytes of this piece.
+    pub(super) len: u32,
+    pub(super) note: u32,
+    /// Bytes of the whole.
+    pub(super) total: u64,
+    pub(super) number: u64,
+    /// Bytes of requests and of answers.
+    pub(super) given: [u32; 2],
+}
+
+/// Piece with its head.
+pub(super) struct Letter {
+    pub(super) head: Head,
+    pub(super) data: Buffer,
+}
+
+/// Returns the bytes of a piece in a write.
+pub(super) fn frame_bytes(len: usize) -> usize {
+    HEAD_BYTES + len.next_multiple_of(8)
+}
+
+/// Appends a frame to a write.
+pub(super) fn append(frame: &Frame<Letter>, write: &mut Buffer) {
+    let Head { kind, part, len, note, total, number, given } = frame.body.head;
+    let mut head = [0; HEAD_BYTES];
+    head[..2].copy_from_slice(&frame.pair.from.worker.to_ne_bytes());
+    head[2..4].copy_from_slice(&frame.pair.to.worker.to_ne_bytes());
+    head[4] = kind as u8;
+    head[5] = part as u8;
+    head[8..12].copy_from_slice(&len.to_ne_bytes());
+    head[12..16].copy_from_slice(&note.to_ne_bytes());
+    head[16..24].copy_from_slice(&total.to_ne_bytes());
+    head[24..32].copy_from_slice(&number.to_ne_bytes());
+    head[32..36].copy_from_slice(&given[0].to_ne_bytes());
+    head[36..].copy_from_slice(&given[1].to_ne_bytes());
+    let start = write.len();
+    let data = frame.body.data.bytes();
+    write.set_len(start + frame_bytes(data.len()));
+    let bytes = &mut write.bytes_mut()[start..];
+    let (to_head, rest) = bytes.split_at_mut(HEAD_BYTES);
+    let (to_data, pad) = rest.split_at_mut(data.len());
+    to_head.copy_from_slice(&head);
+    to_data.copy_from_slice(data);
+    pad.fill(0);
+}
+
+/// Returns the frames of a write from machine `from` to machine `to`.
+pub(super) fn frames(write: &[u8], from: u16, to: u16) -> Result<Vec<Frame<Letter>>, Violation> {
+    let mut frames = Vec::new();
+    let mut rest = write;
+    while let Some((head, behind)) = rest.split_first_chunk::<HEAD_BYTES>() {
+        let u16_at = |at: usize| u16::from_ne_bytes([head[at], head[at + 1]]);
+        let pair =
+            Pair { from: Peer { machine: from, worker: u16_at(0) }, to: Peer { machine: to, worker: u16_at(2) } };
+        let head = decode(head)?;
+        let len = head.len as usize;
+        let padded = len.next_multiple_of(8);
+        if behind.len() < padded {
+            return Err(Violation::new(format!("a piece of {len} bytes, of which {} are there", behind.len())));
+        }
+        let mut data = Buffer::default();
+        data.set_len(len);
+        data.bytes_mut().copy_from_slice(&behind[..len]);
+        frames.push(Frame { pair, bytes: HEAD_BYTES + padded, body: Letter { head, data } });
+        rest = &behind[padded..];
+    }
+    if rest.is_empty() { Ok(frames) } else { Err(Violation::new("a write that ends within a head")) }
+}
+
+fn decode(bytes: &[u8; HEAD_BYTES]) -> Result<Head, Violation> {
+    let u32_at = |at: usize| u32::from_ne_bytes(*bytes[at..].first_chunk().unwrap_or(&[0; 4]));
+    let u64_at = |at: usize| u64::from_ne_bytes(*bytes[at..].first_chunk().unwrap_or(&[0; 8]));
+    let kind = match bytes[4] {
+        0 => Kind::Request,
+        1 => Kind::Answer,
+        2 => Kind::Credit,
+        other => return Err(Violation::new(format!("a frame of the unknown kind {other}"))),
+    };
+    let (len, total) = (u32_at(8), u64_at(16));
+    let (part, fits) = match bytes[5] {
+        1 => (Part::Whole, u64::from(len) == total),
+        2 => (Part::Piece, len > 0 && u64::from(len) < total && kind != Kind::Credit),
+        3 => (Part::Last, u64::from(len) < total && kind != Kind::Credit),
+        other => return Err(Violation::new(format!("a frame of the unknown part {other}"))),
+    };
+    if len as usize > PIECE_BYTES || !fits || (kind == Kind::Credit && len > 0) {
+        return Err(Violation::new(format!("a {part:?} of {len} bytes, of {total}, of a {kind:?}")));
+    }
+    Ok(Head { kind, part, len, note: u32_at(12), total, number: u64_at(24), given: [u32_at(32), u32_at(36)] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn letter(number: u64, data: &[u8], total: u64, part: Part) -> Letter {
+        let head = Head {
+            kind: Kind::Answer,
+            part,
+            len: data.len() as u32,
+            note: 9,
+            total,
+            number,
+            given: [number as u32, u32::MAX],
+        };
+        let mut buffer = Buffer::default();
+        buffer.set_len(data.len());
+        buffer.bytes_mut().copy_from_slice(data);
+        Letter { head, data: buffer }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_appended_is_found(sizes in prop::collection::vec((0..PIECE_BYTES, any::<(u16, u16)>()), 0..8)) {
+            let mut write = Buffer::default();
+            let mut sent = Vec::new();
+            for (number, (size, (from, to))) in (1..).zip(sizes) {
+                let data: Vec<u8> = (0..size).map(|at| (at as u64 + number) as u8).collect();
+                let (part, total) = match number % 3 {
+                    0 => (Part::Whole, size as u64),
+                    1 => (Part::Last, size as u64 + 7),
+                    _ => (if size == 0 { Part::Whole } else { Part::Piece }, if size == 0 { 0 } else { 1 << 40 }),
+                };
+                let pair = Pair { from: Peer { machine: 3, worker: from }, to: Peer { machine: 5, worker: to } };
+                let frame = Frame { pair, bytes: frame_bytes(size), body: letter(number, &data, total, part) };
+                append(&frame, &mut write);
+                sent.push(frame);
+            }
+            let found = frames(write.bytes(), 3, 5).unwrap();
+            prop_assert_eq!(found.len(), sent.len());
+            prop_assert_eq!(found.iter().map(|frame| frame.bytes).sum::<usize>(), write.len());
+            for (found, sent) in found.iter().zip(&sent) {
+                prop_assert_eq!((found.pair, found.bytes, found.body.head), (sent.pair, sent.bytes, sent.body.head));
+                prop_assert_eq!(found.body.data.bytes(), sent.body.data.bytes());
+            }
+        }
+
+        /// Any bytes are refused, or give frames that lie in them.
+        #[test]
+        fn damage_is_refused_or_in_range(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..200),
+            small in any::<bool>(),
+        ) {
+            if small {
+                bytes.chunks_mut(HEAD_BYTES).filter(|head| head.len() == HEAD_BYTES).for_each(|head| {
+                    (head[4], head[5]) = (head[4] % 3, 1);
+                    head[9..12].fill(0);
+                    (head[8], head[16]) = (head[8] % 64, head[8] % 64);
+                    head[17..24].fill(0);
+                });
+            }
+            if let Ok(frames) = frames(&bytes, 0, 1) {
+                prop_assert_eq!(frames.iter().map(|frame| frame.bytes).sum::<usize>(), bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn heads_that_make_no_sense_are_refused() {
+        let pair = Pair { from: Peer { machine: 0, worker: 0 }, to: Peer { machine: 1, worker: 0 } };
+        let refused = |change: fn(&mut [u8]), text: &str| {
+            let mut write = Buffer::default();
+            append(&Frame { pair, bytes: frame_bytes(8), body: letter(1, &[7; 8], 8, Part::Whole) }, &mut write);
+            change(write.bytes_mut());
+            let violation = frames(write.bytes(), 0, 1).err().expect(text);
+            assert!(violation.0.contains(text), "{violation}");
+        };
+        refused(|bytes| bytes[4] = 3, "unknown kind 3");
+        refused(|bytes| bytes[5] = 0, "unknown part 0");
+        refused(|bytes| bytes[16] = 9, "a Whole of 8 bytes, of 9");
+        refused(|bytes| bytes[4] = 2, "of a Credit");
+        refused(|bytes| (bytes[8], bytes[16]) = (9, 9), "a piece of 9 bytes, of which 8 are there");
+        refused(|bytes| (bytes[9], bytes[17]) = (0x20, 0x20), "a Whole of 8200 bytes");
+        assert!(frames(&[0; HEAD_BYTES - 1], 0, 1).is_err_and(|violation| violation.0.contains("within a head")));
+    }
+}
