@@ -18,13 +18,16 @@ const PLAIN: &str = "plain3";
 const STUB: &str = "stub2";
 
 /// Racks whose programs outlive a machine: see `losses`.
-const LOSSY: [&str; 2] = ["lossy_shm3", "lossy_tcp3"];
+const LOSSY: [&str; 3] = ["lossy_shm3", "lossy_tcp3", "lossy_ways3"];
+
+/// Racks with machine ways.
+const WAYS: [&str; 2] = ["shm_ways3", "tcp_ways3"];
 
 /// Racks that are much like others, or start a program for each behaviour: repetitions go down to a tenth there.
-const SMALL: [&str; 5] = ["auto3", PLAIN, STUB, LOSSY[0], LOSSY[1]];
+const SMALL: [&str; 8] = ["auto3", PLAIN, STUB, LOSSY[0], LOSSY[1], LOSSY[2], WAYS[0], WAYS[1]];
 
 /// Racks that are much like others, or have emulated processors: some behaviours run there, each time others.
-const SAMPLED: [&str; 4] = ["auto3", PLAIN, STUB, "verbs2"];
+const SAMPLED: [&str; 6] = ["auto3", PLAIN, STUB, "verbs2", WAYS[0], WAYS[1]];
 
 /// A kind of rack.
 #[derive(Clone, Copy)]
@@ -36,7 +39,7 @@ pub struct Deployment {
 }
 
 impl Deployment {
-    const ALL: [Deployment; 9] = [
+    const ALL: [Deployment; 11] = [
         Deployment { name: "alone", machines: 0, options: &[] },
         Deployment { name: "shm2", machines: 2, options: &["--fabric", "shm"] },
         Deployment { name: "shm3", machines: 3, options: &["--fabric", "shm"] },
@@ -44,6 +47,8 @@ impl Deployment {
         Deployment { name: "tcp2", machines: 2, options: &["--fabric", "tcp", "--env", "GOSSAMER_HEAP=16M"] },
         Deployment { name: "tcp3", machines: 3, options: &["--fabric", "tcp"] },
         Deployment { name: "auto3", machines: 3, options: &["--fabric", "auto"] },
+        Deployment { name: WAYS[0], machines: 3, options: &["--fabric", "shm", "--machine-ways", "on"] },
+        Deployment { name: WAYS[1], machines: 3, options: &["--fabric", "tcp", "--machine-ways", "on"] },
         // No launcher: the processes meet by themselves.
         Deployment { name: PLAIN, machines: 3, options: &[] },
         // Everything but the device: a stub writes to the other machine's memory.
@@ -57,9 +62,14 @@ impl Deployment {
     ];
 
     /// Those with programs that outlive a machine.
-    const LOSSY: [Deployment; 2] = [
+    const LOSSY: [Deployment; 3] = [
         Deployment { name: LOSSY[0], machines: 3, options: &["--survives", "1", "--fabric", "shm"] },
         Deployment { name: LOSSY[1], machines: 3, options: &["--survives", "1", "--fabric", "tcp"] },
+        Deployment {
+            name: LOSSY[2],
+            machines: 3,
+            options: &["--survives", "1", "--fabric", "tcp", "--machine-ways", "on"],
+        },
     ];
 
     /// Returns the racks named in `SUITE_WAYS` (such as `shm2,verbs2`), or all that need no device.
