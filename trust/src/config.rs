@@ -36,7 +36,7 @@ pub(crate) const REMOTE_KEPT_BYTES_MAX: usize = 64 << 10;
 /// Stack of a fiber unless the builder says otherwise. Only touched pages cost memory.
 pub(crate) const STACK_BYTES: usize = 256 * 1024;
 /// Calls on its own trustee after which a thread checks whether others wait to be served.
-pub(crate) const GIVE_WAY_EVERY: u64 = 256;
+pub(crate) const GIVE_WAY_EVERY: i64 = 256;
 /// Number of properties from which on a trustee prefetches them ahead of the requests that it runs.
 pub(crate) const SPREAD_FROM: usize = 1024;
 /// Longest time that an idle worker polls before it sleeps, unless the builder says otherwise (`idle.rs`): a few times

@@ -90,11 +90,17 @@ impl Fault {
 
     /// Same as [`resume`](Self::resume), for a call that has an equivalent with errors, and from inside a closure: the
     /// text gives the location of the call in the program.
-    #[cold]
+    #[inline(always)]
     pub(crate) fn resume_call<T>(self, call: Called) -> ! {
+        // In its parts: by its address, each call would store it before it knows of a fault.
+        self.resume_at::<T>(call.name, call.at)
+    }
+
+    #[cold]
+    fn resume_at<T>(self, name: &'static str, at: &'static Location<'static>) -> ! {
         match self {
             Fault::Panicked(payload) => std::panic::resume_unwind(payload),
-            other => panic!("{} (`{}` at {})", other.text_of_plain::<T>(), call.name, call.at),
+            other => panic!("{} (`{name}` at {at})", other.text_of_plain::<T>()),
         }
     }
 

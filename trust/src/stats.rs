@@ -188,6 +188,7 @@ thread_local! {
 ///
 /// # Safety
 /// The counters live until the thread is given others, or none.
+#[inline(always)]
 pub(crate) unsafe fn set_of_thread(counters: Option<&Counters>) {
     OF_THREAD.set(counters.map_or(ptr::null(), ptr::from_ref));
 }

@@ -245,7 +245,8 @@ fn a_panic_poisons_as_it_does_elsewhere() {
             drop(value.call().in_process().apply(|_| PanicsOnDrop(true)).wait().map(std::mem::forget));
             assert_eq!(value.apply(|value| *value), 1);
         };
-        assert_eq!(ran(trustee, calls), (8, 0));
+        // Two are refused, and not run.
+        assert_eq!(ran(trustee, calls), (7, 0));
         let dropped = value.call().in_process().apply({
             let captured = PanicsOnDrop(true);
             move |_| drop(captured)
@@ -420,6 +421,28 @@ fn a_fiber_that_calls_without_end_lets_others_on() {
     }
     value.apply(|value| *value += 1);
     fiber.join().expect("it does not panic");
+}
+
+/// Calls that defer one more each do not change when a fiber gives way.
+#[test]
+fn a_fiber_whose_calls_defer_more_lets_others_on() {
+    watchdog!();
+    for before in 0..2 {
+        let pool = pool(1, 1);
+        let value = entrust(&pool, 0, 0u64);
+        let (calls, end) = (value.clone(), Arc::new(AtomicBool::new(false)));
+        let ends = Arc::clone(&end);
+        let has_ended = pool.spawn_on(0, move || {
+            (0..before).for_each(|_| calls.apply(|value| *value += 1));
+            drop(trust::spawn(move || ends.store(true, Ordering::Relaxed)));
+            (0..10_000).any(|_| {
+                let again = calls.clone();
+                calls.apply(move |_| again.apply_then(|value| *value += 1, |()| ()));
+                end.load(Ordering::Relaxed)
+            })
+        });
+        assert!(has_ended.join().expect("it does not panic"));
+    }
 }
 
 /// A fiber that only calls its worker's own trustee lets the trustees beside it on, and one of a trustee its worker.

@@ -359,7 +359,7 @@ impl<'t, P: 'static, C: Delegated<P>> ReadyCall<'t, P, C> {
     #[inline]
     #[track_caller]
     pub fn wait(self) -> Result<C::Output, Error> {
-        self.closure.wait(self.trust, C::NAME, |outcome, _| outcome.map_err(Fault::into_error::<C::Value>))
+        self.closure.wait(self.trust, C::NAME, |outcome, _| outcome.map_err(|fault| fault.into_error::<C::Value>()))
     }
 
     /// Sends the call and continues at once; `then` is called with the result or the error, as the callback of

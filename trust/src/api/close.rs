@@ -45,7 +45,7 @@ impl<T: 'static> Trust<T> {
     /// ```
     #[track_caller]
     pub fn close(self) -> Result<(), Error> {
-        Close.wait(&self, Close::NAME_OF, |outcome, _| outcome.map_err(Fault::into_error::<T>))
+        Close.wait(&self, Close::NAME_OF, |outcome, _| outcome.map_err(|fault| fault.into_error::<T>()))
     }
 }
 

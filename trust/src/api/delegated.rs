@@ -11,13 +11,12 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::api::apply::Apply;
 use crate::api::trust::Trust;
 use crate::fiber::record::Awaited;
 use crate::fiber::timer::Waiter;
 use crate::ids::TrusteeId;
-use crate::request::{Called, Fault, Host, Then};
-use crate::runtime::worker::{self, Context, Worker};
+use crate::request::{Called, Fault, Host};
+use crate::runtime::worker::{self, Worker};
 use crate::serial;
 use crate::serial::parcel::Parcel;
 use crate::tasks::deliver::call_back;
@@ -67,7 +66,7 @@ pub trait Delegated<P: 'static>: Sized {
         self,
         trust: &Trust<P>,
         name: &'static str,
-        finish: impl FnOnce(Result<Self::Output, Fault>, Called) -> R,
+        finish: impl FnOnce(Result<Self::Output, Box<Fault>>, Called) -> R,
     ) -> R {
         let call = Called::here(name);
         let outcome = worker::with(|worker| {
@@ -78,7 +77,7 @@ pub trait Delegated<P: 'static>: Sized {
                 None => reply.wait(worker),
             }
         });
-        finish(outcome, call)
+        finish(outcome.map_err(Box::new), call)
     }
 
     /// Sends the call and waits for the outcome, at most for `time`. A later outcome is dropped.
@@ -128,18 +127,17 @@ where
     const RUNS_HERE: bool = true;
 
     fn send(self, trust: &Trust<T>, worker: &Worker, then: impl FnOnce(Result<U, Fault>) + 'static) -> Option<Awaited> {
-        if trust.is_at(worker) {
-            trust.post_here(worker, self.0, then);
-        } else {
-            let (property, trustee) = trust.parts();
-            let may_wait = worker.context() == Context::Free;
-            worker.submit(trustee, property, Apply::<T, F, STAYS>::new(self.0), Then::new(then), may_wait);
-        }
+        trust.post_from::<STAYS, _, _, _>(worker, self.0, then);
         None
     }
     #[inline(always)]
     #[track_caller]
-    fn wait<R>(self, trust: &Trust<T>, name: &'static str, finish: impl FnOnce(Result<U, Fault>, Called) -> R) -> R {
+    fn wait<R>(
+        self,
+        trust: &Trust<T>,
+        name: &'static str,
+        finish: impl FnOnce(Result<U, Box<Fault>>, Called) -> R,
+    ) -> R {
         let call = Called::here(name);
         trust.request::<STAYS, _, _, _>(call, self.0, |outcome| finish(outcome, call))
     }
@@ -306,8 +304,11 @@ pub(super) fn send_from_loop<P: 'static, C: Delegated<P>>(
 
 /// Returns the result of a waiting call, or resumes the panic or fault in the caller.
 #[inline(always)]
-pub(super) fn resumed<T, U>(outcome: Result<U, Fault>, call: Called) -> U {
-    outcome.unwrap_or_else(|fault| fault.resume_call::<T>(call))
+pub(super) fn resumed<T, U>(outcome: Result<U, Box<Fault>>, call: Called) -> U {
+    match outcome {
+        Ok(value) => value,
+        Err(fault) => fault.resume_call::<T>(call),
+    }
 }
 
 /// Calls back with the result of a call; a fault is reported on standard error instead.

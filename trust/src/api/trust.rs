@@ -144,7 +144,7 @@ impl<T: 'static> Trust<T> {
         &self,
         call: Called,
         f: F,
-        finish: impl FnOnce(Result<U, Fault>) -> R,
+        finish: impl FnOnce(Result<U, Box<Fault>>) -> R,
     ) -> R
     where
         F: FnOnce(&mut T) -> U + 'static,
@@ -161,7 +161,7 @@ impl<T: 'static> Trust<T> {
                     }
                     Err(fault) => {
                         worker.after_run_here();
-                        finish(Err(fault))
+                        finish(Err(Box::new(fault)))
                     }
                 };
             }
@@ -169,27 +169,32 @@ impl<T: 'static> Trust<T> {
         })
     }
 
-    /// Waiting part of `request`. A function of its own, so that the local shortcut stays small and is inlined.
+    /// Part of `request` for other trustees. A function of its own, so that the local shortcut stays small and is
+    /// inlined, and without a frame, so that it costs little. The fault is boxed, so that small results are returned in
+    /// registers.
     #[inline(never)]
-    fn request_there<const STAYS: bool, U, F>(&self, worker: &Worker, f: F) -> Result<U, Fault>
+    fn request_there<const STAYS: bool, U, F>(&self, worker: &Worker, f: F) -> Result<U, Box<Fault>>
+    where
+        F: FnOnce(&mut T) -> U + 'static,
+        U: 'static,
+    {
+        match worker.seat_at_rest(self.trustee) {
+            // SAFETY: a trust of this trustee; the context is free.
+            Some(seat) => unsafe { worker.run_beside(seat, self.property, f) },
+            None => self.request_by_slots::<STAYS, _, _>(worker, f),
+        }
+    }
+
+    /// Waiting part of `request`.
+    #[inline(never)]
+    fn request_by_slots<const STAYS: bool, U, F>(&self, worker: &Worker, f: F) -> Result<U, Box<Fault>>
     where
         F: FnOnce(&mut T) -> U + 'static,
         U: 'static,
     {
         let reply = Reply::new();
-        let request = Apply::<T, F, STAYS>::new(f);
-        worker.submit_or(
-            self.trustee,
-            self.property,
-            request,
-            Then::new(reply.answer()),
-            true,
-            |seat, from, answer| {
-                // SAFETY: a trust of this trustee; both are moved out once.
-                unsafe { (answer.read().then)(worker.run_beside(seat, self.property, from.read().f)) };
-            },
-        );
-        reply.wait(worker)
+        worker.submit_by_slots(self.trustee, self.property, Apply::<T, F, STAYS>::new(f), Then::new(reply.answer()));
+        reply.wait(worker).map_err(Box::new)
     }
 
     #[inline(always)]
@@ -199,17 +204,30 @@ impl<T: 'static> Trust<T> {
         U: 'static,
         H: FnOnce(Result<U, Fault>) + 'static,
     {
-        worker::with(|worker| {
-            if self.is_at(worker) {
-                self.post_here(worker, f, then);
-            } else {
-                let may_wait = worker.context() == Context::Free;
-                worker.submit(self.trustee, self.property, Apply::<T, F, STAYS>::new(f), Then::new(then), may_wait);
-            }
-        });
+        worker::with(|worker| self.post_from::<STAYS, _, _, _>(worker, f, then));
     }
 
     #[inline(always)]
+    pub(super) fn post_from<const STAYS: bool, U, F, H>(&self, worker: &Worker, f: F, then: H)
+    where
+        F: FnOnce(&mut T) -> U + 'static,
+        U: 'static,
+        H: FnOnce(Result<U, Fault>) + 'static,
+    {
+        if self.is_at(worker) {
+            self.post_here(worker, f, then);
+        } else {
+            let may_wait = worker.context() == Context::Free;
+            let (request, response) = (Apply::<T, F, STAYS>::new(f), Then::new(then));
+            worker.submit_or(self.trustee, self.property, request, response, may_wait, |seat, request, response| {
+                // SAFETY: a trust of this trustee; both are moved out once.
+                unsafe { worker.post_beside(seat, self.property, &raw mut (*request).f, &raw mut (*response).then) }
+            });
+        }
+    }
+
+    // As `Worker::run_alone`.
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn post_here<U, F, H>(&self, worker: &Worker, f: F, then: H)
     where
         F: FnOnce(&mut T) -> U + 'static,

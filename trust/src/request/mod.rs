@@ -68,8 +68,8 @@ pub(crate) trait Request: Sized {
     const IS_FLAT: bool = false;
     /// Bytes of the packed form, if they are always as many.
     const PACKED_BYTES: Option<usize> = Some(size_of::<Self>());
-    /// Does it run at once where the trustee's worker is run by the client's? Only where the caller expects an answer
-    /// before `submit` returns.
+    /// Does `submit` run it at once where the trustee's worker is run by the client's? Only where the caller expects an
+    /// answer before `submit` returns.
     const RUNS_AT_ONCE: bool = false;
     /// Is there a notice that does the same? Only where the order among the client's requests does not matter, and
     /// there is no answer.

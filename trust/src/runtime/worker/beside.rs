@@ -15,8 +15,8 @@
 
 #![allow(unsafe_code)]
 
-use std::cell::{Cell, OnceCell, RefCell};
-use std::mem::MaybeUninit;
+use std::cell::{Cell, OnceCell, RefCell, UnsafeCell};
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 
@@ -38,10 +38,14 @@ const GIVE_WAY_AT_LEAST: u64 = 16;
 pub(crate) struct Beside {
     /// By index of the trustee.
     seats: RefCell<Vec<Option<Reached>>>,
+    /// The seats among these whose requests run at once.
+    at_rest: AtRest,
     /// Number of seats whose pair is not at rest.
     asked: Cell<usize>,
-    /// Calls so far.
-    ran: Cell<u64>,
+    /// Calls before the one that looks whether others wait.
+    calls_left: Cell<i64>,
+    /// Looks so far.
+    looks: Cell<u64>,
     /// It is a seat itself.
     is_seat: Cell<bool>,
     /// Does the runner have something to do at its turn's end?
@@ -55,6 +59,7 @@ struct Reached {
 }
 
 /// A seat whose requests run at once now.
+#[derive(Clone, Copy)]
 pub(crate) struct AtOnce(NonNull<Worker>);
 
 enum Way {
@@ -64,13 +69,25 @@ enum Way {
     Slots,
 }
 
-impl Beside {
-    /// The seat's worker, if its requests run at once.
-    #[inline]
-    fn at_rest(&self, trustee: TrusteeId) -> Option<NonNull<Worker>> {
-        let seats = self.seats.borrow();
-        let reached = seats.get(trustee.index())?.as_ref()?;
-        (reached.trustee == trustee && matches!(reached.way, Way::AtRest(_))).then_some(reached.worker)
+/// The seats at rest, by index of the trustee: a table of its own, for each call looks here.
+#[derive(Default)]
+struct AtRest(UnsafeCell<Vec<Option<(TrusteeId, AtOnce)>>>);
+
+impl AtRest {
+    #[inline(always)]
+    fn find(&self, trustee: TrusteeId) -> Option<AtOnce> {
+        // SAFETY: only the thread that has the worker, and only for this look-up.
+        let (found, seat) = (*unsafe { &*self.0.get() }.get(trustee.index())?)?;
+        (found == trustee).then_some(seat)
+    }
+
+    fn set(&self, trustee: TrusteeId, seat: Option<AtOnce>) {
+        // SAFETY: only the thread that has the worker, and only here; no code of users runs meanwhile.
+        let table = unsafe { &mut *self.0.get() };
+        if table.len() <= trustee.index() {
+            table.resize(trustee.index() + 1, None);
+        }
+        table[trustee.index()] = seat.map(|seat| (trustee, seat));
     }
 }
 
@@ -123,16 +140,42 @@ impl Worker {
         for reached in self.beside.seats.borrow_mut().iter_mut().flatten() {
             if matches!(reached.way, Way::Slots) && !self.pairs.has_outstanding(reached.trustee) {
                 reached.way = Way::AtRest(self.pairs.take(reached.trustee));
+                self.beside.at_rest.set(reached.trustee, Some(AtOnce(reached.worker)));
                 self.beside.asked.set(self.beside.asked.get() - 1);
             }
         }
     }
 
+    /// Runs `f`, of this trustee, between two turns: as in one.
+    fn in_own_turn<R>(&self, f: impl FnOnce() -> R) -> R {
+        self.begin_own_turn();
+        let result = f();
+        self.end_own_turn();
+        result
+    }
+
+    #[inline(always)]
+    fn begin_own_turn(&self) {
+        debug_assert!(self.context.get() == Context::Free && !self.in_aftermath.get(), "it is between two turns");
+        let before = self.in_turn.replace(true);
+        debug_assert!(!before && self.home.get() == self.id, "it is between two turns");
+    }
+
+    #[inline(always)]
+    fn end_own_turn(&self) {
+        self.in_turn.set(false);
+    }
+
     /// The seat of this trustee, if a request to it runs at once, of a kind that may.
     #[inline(never)]
     pub(crate) fn seat_at_once(&self, trustee: TrusteeId) -> Option<AtOnce> {
-        let seat = self.beside.at_rest(trustee)?;
-        (self.context() == Context::Free).then_some(AtOnce(seat))
+        (self.context() == Context::Free).then(|| self.seat_at_rest(trustee)).flatten()
+    }
+
+    /// Same as [`seat_at_once`](Self::seat_at_once), in free context.
+    #[inline(always)]
+    pub(crate) fn seat_at_rest(&self, trustee: TrusteeId) -> Option<AtOnce> {
+        self.beside.at_rest.find(trustee)
     }
 
     /// Puts the pair with a seat back into the table, if it was at rest.
@@ -141,6 +184,7 @@ impl Worker {
         let reached = seats.get_mut(trustee.index()).and_then(Option::as_mut);
         let Some(reached) = reached.filter(|reached| reached.trustee == trustee) else { return };
         if let Way::AtRest(pair) = std::mem::replace(&mut reached.way, Way::Slots) {
+            self.beside.at_rest.set(trustee, None);
             self.beside.asked.set(self.beside.asked.get() + 1);
             if let Some(pair) = pair {
                 self.pairs.put_back(pair);
@@ -151,30 +195,95 @@ impl Worker {
     /// Runs a closure on a property of a seat.
     ///
     /// # Safety
-    /// The seat is that of [`seat_at_once`](Self::seat_at_once), which was called just now; the property is a live
-    /// `Property<T>` of it.
+    /// This is the thread's own worker, and the seat that of [`seat_at_once`](Self::seat_at_once), called just now; the
+    /// property is a live `Property<T>` of it.
     #[inline(never)]
     pub(crate) unsafe fn run_beside<T, U>(
         &self,
-        AtOnce(worker): AtOnce,
+        seat: AtOnce,
         property: *mut Header,
         f: impl FnOnce(&mut T) -> U,
+    ) -> Result<U, Box<Fault>> {
+        let mut f = ManuallyDrop::new(f);
+        // Each branch by itself, as in `Trust::request`. SAFETY: the caller's promise; the closure is not used again.
+        match unsafe { self.run_at(seat, property, &raw mut *f) } {
+            Ok(value) => {
+                self.after_call_beside(seat);
+                Ok(value)
+            }
+            Err(fault) => {
+                self.after_call_beside(seat);
+                Err(Box::new(fault))
+            }
+        }
+    }
+
+    /// Runs the closure at this place on a property of a seat, without the calls that it puts off. By its address:
+    /// unoptimised code would have room for it on the stack in each of the closures that it is moved into.
+    ///
+    /// # Safety
+    /// As for [`run_beside`](Self::run_beside); the closure is moved out.
+    #[inline(always)]
+    unsafe fn run_at<T, U, F: FnOnce(&mut T) -> U>(
+        &self,
+        seat: AtOnce,
+        property: *mut Header,
+        f: *mut F,
     ) -> Result<U, Fault> {
+        let is_moved = Cell::new(false);
+        let call = |value: &mut T| {
+            is_moved.set(true);
+            // SAFETY: the caller gives it up; read here alone.
+            (unsafe { f.read() })(value)
+        };
         let run = |seat: &Worker| {
             seat.mark_busy();
-            // SAFETY: the caller's promise.
-            if unsafe { (*property).is_poisoned() } {
-                seat.in_own_turn(|| seat.drop_unrun(f));
-                return Err(seat.refusal(property));
+            seat.begin_own_turn();
+            // Each branch by itself, as in `Trust::request`. SAFETY: the caller's promise; the seat is between two
+            // turns, in free context.
+            match unsafe { seat.run_alone(property, call) } {
+                Ok(value) => {
+                    seat.end_own_turn();
+                    Ok(value)
+                }
+                Err(fault) => {
+                    if !is_moved.get() {
+                        // SAFETY: as in `call`, which was not called: the property is poisoned.
+                        seat.drop_unrun(unsafe { f.read() });
+                    }
+                    seat.end_own_turn();
+                    Err(fault)
+                }
             }
-            // SAFETY: the caller's promise; the seat is between two turns, in free context.
-            seat.in_own_turn(|| unsafe { seat.run_alone(property, f) })
         };
-        // SAFETY: this thread runs the seat [seat-settled], so that no turn of it is on the stack: that would be of the
-        // thread's worker.
-        let outcome = unsafe { current::run_as(worker, run) };
-        self.after_call_beside(worker);
-        outcome
+        // SAFETY: this thread, whose worker is `self`, runs the seat [seat-settled], so that no turn of it is on the
+        // stack: that would be of the thread's worker.
+        unsafe { current::run_beside(self, seat.0, run) }
+    }
+
+    /// Runs the closure at one place on a property of a seat, and the callback at the other with its result.
+    ///
+    /// # Safety
+    /// As for [`run_beside`](Self::run_beside); the callback is moved out, too.
+    #[inline(never)]
+    pub(crate) unsafe fn post_beside<T, U, F: FnOnce(&mut T) -> U, H: FnOnce(Result<U, Fault>)>(
+        &self,
+        seat: AtOnce,
+        property: *mut Header,
+        f: *mut F,
+        then: *mut H,
+    ) {
+        // A panic of a callback is reported by the panic hook. Each branch by itself, as in `Trust::request`.
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.run_at(seat, property, f) {
+                Ok(value) => drop(self.call_back(|| quietly(|| then.read()(Ok(value))))),
+                Err(fault) => drop(self.call_back(|| quietly(|| then.read()(Err(fault))))),
+            }
+        }
+        // Calls on its own trustee that the callback has made come before those that follow.
+        self.settle();
+        self.after_call_beside(seat);
     }
 
     /// Runs a request at a seat, and its response.
@@ -185,7 +294,7 @@ impl Worker {
     #[inline(never)]
     pub(crate) unsafe fn serve_beside<C: Request, R: Response>(
         &self,
-        AtOnce(worker): AtOnce,
+        seat: AtOnce,
         property: *mut Header,
         request: C,
         response: R,
@@ -199,8 +308,8 @@ impl Worker {
                 seat.shared.counters.requests_run_here.add(1);
             }
         };
-        // SAFETY: as in `run_beside`.
-        unsafe { current::run_as(worker, run) };
+        // SAFETY: as in `run_at`.
+        unsafe { current::run_as(seat.0, run) };
         // SAFETY: this call's; `serve_one` has written it.
         let mut resuming = Resuming { responses: unsafe { Reader::new(body) }, next: ptr::null_mut() };
         let fault = resuming.responses.take_faults().pop().map(|(_, fault)| fault);
@@ -209,39 +318,35 @@ impl Worker {
         // Calls on its own trustee that the callback has made come before those that follow.
         self.settle();
         if R::IS_AWAITED {
-            self.after_call_beside(worker);
+            self.after_call_beside(seat);
         } else {
             // A trust is dropped where its owner may not expect to suspend.
-            self.settle_beside(worker);
-        }
-    }
-
-    #[inline(always)]
-    fn settle_beside(&self, worker: NonNull<Worker>) {
-        // SAFETY: as in `run_beside`: callbacks do not suspend.
-        unsafe {
-            if worker.as_ref().has_aftermath() {
-                current::run_as(worker, |seat| seat.in_own_turn(|| seat.settle()));
-            }
+            settle_at(seat);
         }
     }
 
     /// Runs the calls put off at the seat, and lets others have their turn now and then.
     #[inline(always)]
-    fn after_call_beside(&self, worker: NonNull<Worker>) {
-        self.settle_beside(worker);
-        let ran = self.beside.ran.get() + 1;
-        self.beside.ran.set(ran);
-        if ran.is_multiple_of(GIVE_WAY_EVERY) {
-            self.give_way_beside(ran);
+    fn after_call_beside(&self, seat: AtOnce) {
+        settle_at(seat);
+        let left = self.beside.calls_left.get().wrapping_sub(1);
+        self.beside.calls_left.set(left);
+        if left < 0 {
+            self.give_way_beside();
         }
     }
 
     /// Gives the seats, their clients and ready fibers their turn, also where a fiber only calls seats at once.
     #[cold]
-    fn give_way_beside(&self, ran: u64) {
-        let is_due = ran.is_multiple_of(GIVE_WAY_AT_LEAST * GIVE_WAY_EVERY);
-        if self.fiber().is_some() && !self.in_aftermath.get() && (is_due || self.has_work_beside() || self.has_work()) {
+    fn give_way_beside(&self) {
+        if self.in_aftermath.get() {
+            return; // at the end of the next call
+        }
+        self.beside.calls_left.set(GIVE_WAY_EVERY - 1);
+        let looks = self.beside.looks.get().wrapping_add(1);
+        self.beside.looks.set(looks);
+        let is_due = looks.is_multiple_of(GIVE_WAY_AT_LEAST);
+        if self.fiber().is_some() && (is_due || self.has_work_beside() || self.has_work()) {
             self.scheduler.yield_to_root();
         }
     }
@@ -258,4 +363,20 @@ impl Worker {
         self.beside.has_moves.get().is_some_and(|has_moves| has_moves())
             || workers.any(|seat| seat.has_work() || seat.has_callbacks())
     }
+}
+
+/// Runs the calls put off at a seat.
+#[inline(always)]
+fn settle_at(seat: AtOnce) {
+    // SAFETY: this thread runs the seat [seat-settled].
+    if unsafe { seat.0.as_ref() }.has_aftermath() {
+        settle_at_slow(seat);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn settle_at_slow(AtOnce(worker): AtOnce) {
+    // SAFETY: as in `Worker::run_at`: callbacks do not suspend.
+    unsafe { current::run_as(worker, |seat| seat.in_own_turn(|| seat.settle())) }
 }

@@ -281,6 +281,40 @@ pub(crate) unsafe fn run_as<R>(worker: NonNull<Worker>, f: impl FnOnce(&Worker) 
     result
 }
 
+/// Same as [`run_as`], for a worker beside the thread's own, which is given.
+///
+/// # Safety
+/// As for `run_as`; `own` is the thread's own worker, and that of the thread now.
+#[inline(always)]
+pub(crate) unsafe fn run_beside<U, E>(
+    own: &Worker,
+    worker: NonNull<Worker>,
+    f: impl FnOnce(&Worker) -> Result<U, E>,
+) -> Result<U, E> {
+    debug_assert!(ptr::eq(WORKER.get(), own), "no other worker of the thread runs now");
+    let guard = AbortOnUnwind;
+    // SAFETY: the caller's promise.
+    let worker = unsafe { worker.as_ref() };
+    WORKER.set(worker);
+    // SAFETY: as in `run_as`.
+    unsafe { stats::set_of_thread(Some(&worker.shared.counters)) };
+    let resume = || {
+        resume_own(own);
+        std::mem::forget(guard);
+    };
+    // Each branch by itself, as in `Trust::request`.
+    match f(worker) {
+        Ok(value) => {
+            resume();
+            Ok(value)
+        }
+        Err(error) => {
+            resume();
+            Err(error)
+        }
+    }
+}
+
 /// Makes the thread's own worker current again.
 #[inline(always)]
 fn resume_own(own: *const Worker) {

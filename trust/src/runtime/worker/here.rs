@@ -137,7 +137,8 @@ impl Worker {
     ///
     /// # Safety
     /// The property is a live `Property<T>` of this trustee; the context is `Free`.
-    #[inline(always)]
+    // Unoptimised, the frames of requests to other trustees would have room for this one's copies of the closure too.
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) unsafe fn run_alone<T, U>(
         &self,
         property: *mut Header,
@@ -169,7 +170,7 @@ impl Worker {
     #[inline(always)]
     pub(crate) fn after_run_here(&self) {
         self.settle();
-        if self.shared.counters.requests_run_here.get().is_multiple_of(GIVE_WAY_EVERY) {
+        if self.shared.counters.requests_run_here.get().is_multiple_of(GIVE_WAY_EVERY.unsigned_abs()) {
             self.give_way();
         }
     }

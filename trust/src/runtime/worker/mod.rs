@@ -327,16 +327,6 @@ impl Worker {
         if trace::is_on() { self.collect_as::<true>() } else { self.collect() }
     }
 
-    /// Runs `f`, of this trustee, between two turns: as in one.
-    pub(crate) fn in_own_turn<R>(&self, f: impl FnOnce() -> R) -> R {
-        debug_assert!(self.context.get() == Context::Free && !self.in_aftermath.get(), "it is between two turns");
-        let before = self.in_turn.replace(true);
-        debug_assert!(!before && self.home.get() == self.id, "it is between two turns");
-        let result = f();
-        self.in_turn.set(false);
-        result
-    }
-
     /// Serves the batches that have come, and wakes their clients.
     pub(crate) fn serve(&self) -> bool {
         self.serve_as::<false>()

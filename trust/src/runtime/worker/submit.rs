@@ -61,6 +61,33 @@ impl Worker {
         may_wait: bool,
         at_once: impl FnOnce(AtOnce, *mut C, *mut R),
     ) {
+        self.submit_as::<true, _, _>(trustee, property, request, response, may_wait, at_once);
+    }
+
+    /// Same as [`submit`](Self::submit), for a caller that may wait and has found no seat at rest.
+    #[inline(always)]
+    pub(crate) fn submit_by_slots<C: Request, R: Response + 'static>(
+        &self,
+        trustee: TrusteeId,
+        property: *mut Header,
+        request: C,
+        response: R,
+    ) {
+        self.submit_as::<false, _, _>(trustee, property, request, response, true, |_, _, _| {
+            unreachable!("no seat was looked for")
+        });
+    }
+
+    #[inline(always)]
+    fn submit_as<const AT_ONCE: bool, C: Request, R: Response + 'static>(
+        &self,
+        trustee: TrusteeId,
+        property: *mut Header,
+        request: C,
+        response: R,
+        may_wait: bool,
+        at_once: impl FnOnce(AtOnce, *mut C, *mut R),
+    ) {
         let mut request = ManuallyDrop::new(request);
         let mut response = ManuallyDrop::new(response);
         let way = loop {
@@ -79,7 +106,7 @@ impl Worker {
                 if !may_wait && outgoing.has_queue() {
                     break Way::Later;
                 }
-            } else if const { C::RUNS_AT_ONCE }
+            } else if const { AT_ONCE && C::RUNS_AT_ONCE }
                 && trustee.machine() == self.id.machine()
                 && let Some(seat) = self.seat_at_once(trustee)
             {
