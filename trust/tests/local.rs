@@ -92,6 +92,29 @@ fn fibers_that_are_ready_get_their_turn_beside_local_calls() {
     assert!(other.join().unwrap());
 }
 
+/// Deferred calls count as calls: a fiber each of whose calls defers some more gives way too, whatever the number of
+/// calls was at first.
+#[test]
+fn fibers_get_their_turn_beside_local_calls_that_defer_more() {
+    let _watch = watchdog!();
+    for (before, deferred) in (0..4).flat_map(|before| [1, 3, 255].map(|deferred| (before, deferred))) {
+        let pool = Threadpool::builder().workers(1).pin(false).build();
+        let has_run = pool.spawn_on(0, move || {
+            let count = local_trustee().entrust(0);
+            (0..before).for_each(|_| count.apply(|count| *count += 1));
+            let ran = Shared::new(AtomicUsize::new(0));
+            let sets = ran.clone();
+            drop(trust::spawn(move || sets.store(1, Ordering::Relaxed)));
+            (0..10_000).any(|_| {
+                let again = count.clone();
+                count.apply(move |_| (0..deferred).for_each(|_| again.apply_then(|count| *count += 1, |()| ())));
+                ran.load(Ordering::Relaxed) > 0
+            })
+        });
+        assert!(has_run.join().unwrap(), "never after {before} calls and {deferred} deferred by each");
+    }
+}
+
 #[test]
 fn a_local_call_runs_at_once_and_sends_nothing() {
     let _watch = watchdog!();

@@ -170,7 +170,10 @@ impl Worker {
     #[inline(always)]
     pub(crate) fn after_run_here(&self) {
         self.settle();
-        if self.shared.counters.requests_run_here.get().is_multiple_of(GIVE_WAY_EVERY.unsigned_abs()) {
+        // Not by the counter of calls: deferred calls, which must not give way, may have all of its multiples.
+        let left = self.calls_left.get().wrapping_sub(1);
+        self.calls_left.set(left);
+        if left < 0 {
             self.give_way();
         }
     }
@@ -178,11 +181,15 @@ impl Worker {
     /// Gives clients and ready fibers their turn, also where the thread only calls its own trustee.
     #[cold]
     fn give_way(&self) {
+        if self.in_aftermath.get() {
+            return; // at the end of the next call
+        }
+        self.calls_left.set(GIVE_WAY_EVERY - 1);
         let others_wait = self.others_have_work()
             || self.scheduler.has_ready()
             || self.shared.has_messages()
             || self.incoming.borrow().iter().any(|client| client.has_batch());
-        if !others_wait || self.in_aftermath.get() {
+        if !others_wait {
             return;
         }
         if self.fiber().is_some() {

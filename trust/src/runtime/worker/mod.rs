@@ -33,7 +33,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::config::SLOTS;
+use crate::config::{GIVE_WAY_EVERY, SLOTS};
 use crate::fiber::overflow::AltStack;
 use crate::fiber::record::Whom;
 use crate::fiber::timer::Timers;
@@ -144,6 +144,8 @@ pub(crate) struct Worker {
     /// There may be something deferred or unreferenced.
     aftermath: Cell<bool>,
     in_aftermath: Cell<bool>,
+    /// Calls on this very trustee before the one that looks whether others wait; below 0 while that is put off.
+    calls_left: Cell<i64>,
     /// Runs the destructor of a value of before the loss of a machine, of which another trust may be alive.
     pub(crate) drops_old: Cell<bool>,
     /// Runs the other workers of the thread while this one waits in its end.
@@ -183,6 +185,7 @@ impl Worker {
             deferred: RefCell::default(),
             aftermath: Cell::new(false),
             in_aftermath: Cell::new(false),
+            calls_left: Cell::new(GIVE_WAY_EVERY - 1),
             drops_old: Cell::new(false),
             meanwhile: RefCell::default(),
             has_bound_values: Cell::new(false),
