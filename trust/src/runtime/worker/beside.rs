@@ -258,7 +258,7 @@ impl Worker {
         };
         // SAFETY: this thread, whose worker is `self`, runs the seat [seat-settled], so that no turn of it is on the
         // stack: that would be of the thread's worker.
-        unsafe { current::run_beside(self, seat.0, run) }
+        unsafe { current::run_beside(seat.0, run) }
     }
 
     /// Runs the closure at one place on a property of a seat, and the callback at the other with its result.

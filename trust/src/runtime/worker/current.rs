@@ -48,7 +48,7 @@ impl Drop for Guard {
             if worker.finish_own(false) {
                 abort_for_fibers(worker);
             }
-            free(worker);
+            free(WORKER.get());
             ENDED.set(true);
         }
     }
@@ -161,12 +161,14 @@ pub(crate) fn end(waits_for_fibers: bool) -> Result<(), NotEnded> {
         worker.enter_outside();
         return Err(NotEnded::Fibers);
     }
-    free(worker);
+    free(WORKER.get());
     ENDED.set(false);
     Ok(())
 }
 
 /// Frees the worker, which is finished and no longer in use. For now the thread can have no other.
+///
+/// `worker` is the pointer of `start` or `make` itself: one that comes from a reference may not free what it points to.
 fn free(worker: *const Worker) {
     // SAFETY: made by `start` or `make` and not freed before, for `WORKER` points to it; nothing on this thread's stack
     // uses it any more.
@@ -281,21 +283,19 @@ pub(crate) unsafe fn run_as<R>(worker: NonNull<Worker>, f: impl FnOnce(&Worker) 
     result
 }
 
-/// Same as [`run_as`], for a worker beside the thread's own, which is given.
+/// Same as [`run_as`], for a worker beside the thread's own, which is that of the thread now.
 ///
 /// # Safety
-/// As for `run_as`; `own` is the thread's own worker, and that of the thread now.
+/// As for `run_as`.
 #[inline(always)]
 pub(crate) unsafe fn run_beside<U, E>(
-    own: &Worker,
     worker: NonNull<Worker>,
     f: impl FnOnce(&Worker) -> Result<U, E>,
 ) -> Result<U, E> {
-    debug_assert!(ptr::eq(WORKER.get(), own), "no other worker of the thread runs now");
     let guard = AbortOnUnwind;
     // SAFETY: the caller's promise.
     let worker = unsafe { worker.as_ref() };
-    WORKER.set(worker);
+    let own = WORKER.replace(worker);
     // SAFETY: as in `run_as`.
     unsafe { stats::set_of_thread(Some(&worker.shared.counters)) };
     let resume = || {
