@@ -1,10 +1,13 @@
 //! Trustees that move between the workers of a pool: their clients notice nothing of it.
 
+#![allow(unsafe_code)] // a clock of the system
+
 mod common;
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -444,6 +447,44 @@ fn the_end_of_a_worker_serves_the_trustees_that_still_run() {
     drop(pool);
     assert_eq!(told.load(Ordering::Relaxed), 1, "the trustees end in order, from the last one on");
     assert!(start.elapsed() < limits::bound(Duration::from_secs(3)));
+}
+
+/// Time that this thread has computed.
+fn time_of_thread() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a place for the time.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) }, 0);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// A trustee waits for a worker that computes. The one that it has left sleeps meanwhile, also when it is to come back.
+#[test]
+fn a_worker_sleeps_while_a_trustee_that_left_it_is_on_its_way() {
+    watchdog!();
+    static GOES_ON: AtomicBool = AtomicBool::new(false);
+    let pool = Threadpool::builder().workers(2).trustees(1).pin(false).spin(Duration::ZERO).build();
+    assert_eq!(go(&pool, 0, 0), Ok(()));
+    let (begun, begins) = mpsc::channel();
+    let computes = pool.spawn_on(1, move || {
+        begun.send(()).expect("the test waits");
+        while !GOES_ON.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+    });
+    begins.recv().expect("it begins");
+    let there = ask_to_move(&pool, 0, 1);
+    wait_until("it has left", || pool.tuning().trustees[0].worker == 1);
+    let back = ask_to_move(&pool, 0, 0);
+    let computed = || pool.spawn_on(0, time_of_thread).join().expect("it does not panic");
+    let before = computed();
+    thread::sleep(Duration::from_millis(200));
+    let computed_ms = computed().saturating_sub(before).as_millis();
+    assert!(computed_ms < 100, "it polls: {computed_ms} of 200 ms");
+    GOES_ON.store(true, Ordering::Relaxed);
+    computes.join().expect("it does not panic");
+    wait_until("both are done", || there.outcome().is_some() && back.outcome().is_some());
+    assert_eq!((there.outcome(), back.outcome()), (Some(Ok(())), Some(Ok(()))));
+    assert_eq!(pool.tuning().trustees[0].worker, 0);
 }
 
 #[test]

@@ -8,10 +8,10 @@
 //! finds the trustee's announcement gone and does not sleep: so a worker never sleeps with a trustee that would not be
 //! woken.
 //!
-//! A trustee changes its worker while its word says that it is awake. The new worker stores its index before it
-//! announces sleep (Release); the client that takes the announcement away (Acquire) reads that index or a later one.
-//! With a later one the trustee has moved on since: whoever runs it then looks at its slots before it sleeps, and by
-//! the fences finds the client's work. `forward/model.rs` checks this.
+//! A trustee changes its worker while its word says that it is awake. The one that has it stores the index of the next
+//! before it gives it up, so before that one announces sleep (Release); the client that takes the announcement away
+//! (Acquire) reads that index or a later one. With a later one the trustee has moved on since: whoever runs it then
+//! looks at its slots before it sleeps, and by the fences finds the client's work. `forward/model.rs` checks this.
 
 #![allow(unsafe_code)]
 
@@ -38,7 +38,7 @@ impl<P: Parkers> Forward<P> {
         Forward { runner: AtomicUsize::new(runner), parkers }
     }
 
-    /// New worker: runs the trustee from here on.
+    /// The worker that has the trustee, awake: gives it to another one, or has it back.
     pub(crate) fn set_runner(&self, runner: usize) {
         // Relaxed: the Release of the next announcement (`Parker::arm_only`) makes it visible to wakers.
         self.runner.store(runner, Ordering::Relaxed);

@@ -55,6 +55,7 @@ impl Trustee {
 
     /// Worker: lets the trustee go.
     fn leave(&self, to: usize, side: TrusteeSide) {
+        self.forward.set_runner(to);
         let _ = self.workers().parkers[to].publish(|| *self.workers().inboxes[to].lock().unwrap() = Some(side));
     }
 
@@ -64,7 +65,6 @@ impl Trustee {
         loop {
             let side = inbox.lock().unwrap().take();
             if let Some(side) = side {
-                self.forward.set_runner(to);
                 return side;
             }
             self.workers().parkers[to].park(None, || inbox.lock().unwrap().is_some());
@@ -151,6 +151,23 @@ fn loom_move_there_and_back() {
     });
 }
 
+/// A move that is refused: the worker has given the trustee to another one, which does not take it, and goes on.
+#[test]
+fn loom_move_refused() {
+    explore(|| {
+        let (trustee, side, client) = seated();
+        let sender = thread::spawn(move || {
+            assert_eq!(client.send(1), Presence::Here);
+            assert_eq!(client.send(2), Presence::Here);
+        });
+        let served = trustee.serve(0, &side, 1);
+        trustee.forward.set_runner(1);
+        trustee.forward.set_runner(0);
+        assert_eq!(served + trustee.serve(0, &side, 1), 3);
+        sender.join().unwrap();
+    });
+}
+
 /// The second worker ends the trustee: a client that found it there is served.
 #[test]
 fn loom_move_before_the_end() {
@@ -208,6 +225,7 @@ fn loom_move_without_a_new_runner_loses_a_wakeup() {
         let (trustee, side, client) = seated();
         let sender = thread::spawn(move || client.send(1));
         trustee.leave(1, side);
+        trustee.forward.set_runner(0);
         let side = trustee.workers().inboxes[1].lock().unwrap().take().expect("it was put there");
         assert_eq!(trustee.serve(1, &side, 1), 1);
         let _ = sender.join().unwrap();

@@ -116,7 +116,6 @@ impl<'a> Runner<'a> {
 
     /// Takes a seat over.
     fn seat(&self, Moving { worker, seat, since, asked }: Moving) {
-        seat.forward.set_runner(self.index);
         seat.shared.thread.set_to_this_thread();
         let seated = Seated { worker, seat };
         seated.run(|worker| worker.scheduler.enter_thread());
@@ -190,9 +189,12 @@ impl<'a> Runner<'a> {
         let Seated { worker, seat } = self.remove(place);
         seat.bound.store(0, Ordering::Relaxed);
         let forward = Arc::clone(&seat.forward);
+        // From here on, so that other moves of it that are asked for wait there until it has come.
+        forward.set_runner(to);
         let moving = Moving { worker, seat, since: Instant::now(), asked: Arc::clone(asked) };
         // The pool is at its end.
         if let Err(Item::Come(Moving { worker, seat, .. })) = forward.parkers().send(to, Item::Come(moving)) {
+            seat.forward.set_runner(self.index);
             self.add(Seated { worker, seat });
             asked.answer(Outcome::Ended);
         }
