@@ -10,7 +10,7 @@ use trust::Trust;
 
 /// `apply` from many fibers a worker, with trustees placed as `mode` says.
 pub fn apply(mode: Mode) -> Contender {
-    let name = mode.name(["apply", "apply-dedicated", "apply-lone", "apply-tuned"]);
+    let name = mode.name(["apply", "apply-dedicated", "apply-lone", "apply-gathered", "apply-tuned"]);
     Contender::new(name, Kind::Trust, mode.least_threads(), move |workload| {
         let workers = workload.threads;
         Ok(match (workload.watch, workload.pause) {
@@ -76,7 +76,8 @@ fn fiber<W: Watch, const PAUSE: bool>(
 
 /// `apply_then` from one fiber a worker, with trustees placed as `mode` says.
 pub fn apply_then(mode: Mode) -> Contender {
-    let name = mode.name(["apply_then", "apply_then-dedicated", "apply_then-lone", "apply_then-tuned"]);
+    let name =
+        mode.name(["apply_then", "apply_then-dedicated", "apply_then-lone", "apply_then-gathered", "apply_then-tuned"]);
     Contender::new(name, Kind::Trust, mode.least_threads(), move |workload| {
         Ok(if workload.pause { run_then::<true>(workload, mode) } else { run_then::<false>(workload, mode) })
     })

@@ -17,13 +17,15 @@ pub enum Mode {
     Dedicated,
     /// Every worker could be both, but only the first issues, and only the last has the objects.
     Lone,
+    /// Every worker is client, and some of them, as many as could be dedicated, have all objects.
+    Gathered,
     /// The pool decides.
     Tuned,
 }
 
 impl Mode {
     /// The name of this mode among those of all.
-    pub fn name(self, names: [&'static str; 4]) -> &'static str {
+    pub fn name(self, names: [&'static str; 5]) -> &'static str {
         names[self as usize]
     }
 
@@ -34,7 +36,7 @@ impl Mode {
     /// Workers that issue operations.
     pub fn clients(self, workload: &Workload) -> usize {
         match self {
-            Mode::Shared | Mode::Tuned => workload.threads,
+            Mode::Shared | Mode::Gathered | Mode::Tuned => workload.threads,
             Mode::Dedicated => workload.clients(),
             Mode::Lone => 1,
         }
@@ -80,16 +82,16 @@ impl<T: Send> Stage<T> {
     /// Starts the workers and entrusts so many properties, as many as there are trustees where nothing is said.
     pub fn of(workload: &Workload, mode: Mode, count: Option<usize>, make: fn() -> T) -> Self {
         let pool = match mode {
-            Mode::Shared | Mode::Lone => pool(workload, 0),
+            Mode::Shared | Mode::Lone | Mode::Gathered => pool(workload, 0),
             Mode::Dedicated => pool(workload, workload.dedicated),
             Mode::Tuned => build(workload, Threadpool::builder().tuned()),
         };
         let serving = match mode {
             Mode::Shared | Mode::Tuned => pool.trustees().len(),
-            Mode::Dedicated => workload.dedicated,
+            Mode::Dedicated | Mode::Gathered => workload.dedicated,
             Mode::Lone => 1,
         };
-        // Dedicated workers are the last ones of a pool.
+        // Dedicated workers are the last ones of a pool; so are those with all objects.
         let trustees = &pool.trustees()[pool.trustees().len() - serving..];
         let entrusted = (0..count.unwrap_or(serving)).map(|number| trustees[number % serving].entrust(make()));
         let trusts: Arc<[Trust<T>]> = entrusted.collect();

@@ -1,8 +1,10 @@
 //! `tune`: a tuned pool beside each static setting of one, and how long a trustee serves nobody while it moves.
 //!
-//! Settings are the number of workers that only serve, and how long workers poll. A run ends by the clock and includes
-//! the time in which a tuned pool makes its trials, so it takes seconds. The best setting differs from machine to
-//! machine and from load to load: the target is to come close to it unasked. The loads: `loads.rs`.
+//! Settings are the number of workers that serve, whether these only serve or are clients too, and how long workers
+//! poll. The tuned pool may gather all trustees at some workers, whose own fibers then reach them at little cost: a
+//! static pool with all values at some workers is the like of that. A run ends by the clock and includes the time in
+//! which a tuned pool makes its trials, so it takes seconds. The best setting differs from machine to machine and from
+//! load to load: the target is to come close to it unasked. The loads: `loads.rs`.
 
 mod loads;
 
@@ -47,14 +49,19 @@ struct Setting {
     spin: Option<Duration>,
 }
 
-/// All static settings for so many workers: those that only serve double from setting to setting.
+/// All static settings for so many workers: those that serve double from setting to setting, and only serve or are
+/// clients too.
 fn settings(threads: usize) -> Vec<Setting> {
     let serving = std::iter::successors(Some(1), |serving| Some(2 * serving)).take_while(|serving| *serving < threads);
+    let of_number = |dedicated| [(Mode::Dedicated, dedicated), (Mode::Gathered, dedicated)];
     let mut settings = Vec::new();
-    for dedicated in std::iter::once(0).chain(serving) {
+    for (mode, dedicated) in std::iter::once((Mode::Shared, 0)).chain(serving.flat_map(of_number)) {
         for (spin, words) in [(None, "polling"), (Some(Duration::ZERO), "no polling")] {
-            let mode = if dedicated == 0 { Mode::Shared } else { Mode::Dedicated };
-            settings.push(Setting { name: format!("{dedicated} dedicated, {words}"), mode, dedicated, spin });
+            let name = match mode {
+                Mode::Gathered => format!("all at {dedicated}, {words}"),
+                _ => format!("{dedicated} dedicated, {words}"),
+            };
+            settings.push(Setting { name, mode, dedicated, spin });
         }
     }
     settings

@@ -11,7 +11,8 @@ use trust::Trust;
 
 /// Shards on all workers, or on dedicated ones; marked operations are writes.
 pub fn delegated(mode: Mode, operations: Picks) -> Contender {
-    let name = mode.name(["apply_then", "apply_then-dedicated", "apply_then-lone", "apply_then-tuned"]);
+    let name =
+        mode.name(["apply_then", "apply_then-dedicated", "apply_then-lone", "apply_then-gathered", "apply_then-tuned"]);
     let fill = move |workload: &Workload| filled(workload, mode);
     let run = move |stage: &mut Stage<Map>, workload: &Workload, stamps: &[Stamps]| {
         let budget = Arc::new(Budget::new(workload, mode.clients(workload), 1, trust::sleep));
