@@ -210,8 +210,8 @@ pub(crate) fn leave(result: usize) {
     std::process::abort()
 }
 
-/// From the program's code in a block: goes to another machine, where it calls `arrived` first. Returns 0, or the error
-/// for which it is still here. None: the thread is in no block.
+/// From the program's code in a block, with signals blocked: goes to another machine, where it calls `arrived` first,
+/// and they are blocked still. Returns 0, or the error for which it is still here. None: the thread is in no block.
 pub(crate) fn depart(to: u16, arrived: impl FnOnce()) -> Option<c_int> {
     let (host, mask) = take_host()?;
     let crossing = Crossing { reason: Reason::Departs(to), errno: 0, mask };
@@ -223,7 +223,6 @@ pub(crate) fn depart(to: u16, arrived: impl FnOnce()) -> Option<c_int> {
     (words.put)(words);
     begin_locale();
     arrived();
-    mask::set_mask(mask);
     Some(errno)
 }
 

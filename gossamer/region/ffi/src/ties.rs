@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use crate::told::tell_once;
 use crate::words::words;
-use crate::{affinity, block, host, ids, magazine, openmp, side, table};
+use crate::{affinity, block, host, ids, magazine, mask, openmp, side, table};
 
 thread_local! {
     /// Calls of `gsm_thread_hold` that have not been taken back.
@@ -128,13 +128,17 @@ extern "C" fn go(to: c_int) -> c_int {
         });
         return libc::ENOTSUP;
     }
-    match tie() {
+    // From before the look for ties until the thread is there: a handler could tie it, and take blocks of this machine.
+    let before = mask::block();
+    let error = match tie() {
         Some(tie) => {
             tell(&tie);
             libc::EBUSY
         }
         None => depart(to),
-    }
+    };
+    mask::set_mask(before);
+    error
 }
 
 fn tell(tie: &Tie) {
@@ -207,7 +211,7 @@ fn set_signal_stack(stack: &libc::stack_t) {
     unsafe { libc::sigaltstack(stack, std::ptr::null_mut()) };
 }
 
-/// Goes to another machine. Returns 0, or the error for which the thread is still here.
+/// With signals blocked: goes to another machine. Returns 0, or the error for which the thread is still here.
 fn depart(to: u16) -> c_int {
     // Blocks at hand are this machine's.
     magazine::end();

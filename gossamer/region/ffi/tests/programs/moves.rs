@@ -33,6 +33,9 @@ const TIES: [(&str, &str); 8] = [
     ("library", "the program has loaded a library while it runs (dlopen), which machine 0 alone knows whole; link"),
 ];
 
+/// Parts of a thread that the system or the C library keeps for its host.
+const PARTS: [&str; 1] = ["magazines"];
+
 pub fn trials(place: &Arc<Place>, is_ignored: bool) -> Vec<Trial> {
     let mut trials = Vec::new();
     for (way, starter, machines, moves) in WAYS {
@@ -52,6 +55,11 @@ pub fn trials(place: &Arc<Place>, is_ignored: bool) -> Vec<Trial> {
         let place = Arc::clone(place);
         let test = move || ties(&place, reason, message);
         trials.push(Trial::test(format!("moves::tied_{reason}"), test).with_ignored_flag(is_ignored));
+    }
+    for part in PARTS {
+        let place = Arc::clone(place);
+        let test = move || keeps(&place, part);
+        trials.push(Trial::test(format!("moves::keeps_{part}"), test).with_ignored_flag(is_ignored));
     }
     let others: [(&str, crate::Test); 3] =
         [("moves::never", never), ("moves::user_is_refused", refuses_users), ("moves::overflow", overflows)];
@@ -96,6 +104,16 @@ fn ties(place: &Place, reason: &str, message: &str) -> Result<(), Failed> {
             return Err(format!("{starter:?}: {done:?}").into());
         }
         same(reason, succeeded(&done)?, "tied: ok\n")?;
+    }
+    Ok(())
+}
+
+/// A part of a thread is there on the other machine, and its host keeps nothing of it for the next one.
+fn keeps(place: &Place, part: &str) -> Result<(), Failed> {
+    let built = build(place, "moved.c", "gcc")?;
+    for starter in [TWO_ASKED, TWO_TCP_ASKED] {
+        let done = run(start(place, starter, &built).arg(part))?;
+        same(part, succeeded(&done)?, "moved: ok\n")?;
     }
     Ok(())
 }
