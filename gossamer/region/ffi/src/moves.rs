@@ -14,8 +14,9 @@ use serde::{Deserialize, Serialize};
 use crate::block::Block;
 use crate::host::{self, Left, ThreadWords};
 use crate::mask::{self, Mask};
+use crate::pending::Waiting;
 use crate::stack::{Place, Stack};
-use crate::{cleanup, ends, ids, joins, keys, side, starter, waits};
+use crate::{cleanup, ends, ids, joins, keys, pending, side, starter, waits};
 
 /// The program's function of a thread, and the signals that it blocks.
 #[derive(Clone, Copy)]
@@ -54,16 +55,24 @@ struct Moving {
     pushed: Vec<usize>,
     objects: Vec<(usize, usize)>,
     values: Vec<(u64, usize)>,
+    /// Signals that wait for it.
+    signals: Vec<Waiting>,
 }
 
 /// On a host, with signals blocked: runs a thread, in a block that is filled here. Returns whether the host may run
 /// another one.
 pub(crate) fn begin(id: u64, stack: Stack, block: Block, begin: Begin) -> bool {
+    forget_the_last();
     ids::act_as(id);
     waits::begin(id);
     block.fill();
     let left = call(id, &stack, &block, &begin);
     go_through(id, stack, block, left)
+}
+
+/// On a host, with signals blocked: it has no signals of the last thread, nor one of a timer that came later.
+fn forget_the_last() {
+    drop(pending::take());
 }
 
 fn call(id: u64, stack: &Stack, block: &Block, begin: &Begin) -> Left {
@@ -145,7 +154,8 @@ fn send(id: u64, stack: Place, block: &Block, program: usize, to: u16) -> bool {
     let mut name = Name::default();
     // SAFETY: the name has room.
     unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
-    let moving = Moving { id, stack, block: *block, name, nice: nice(), program, pushed, objects, values };
+    let (nice, signals) = (nice(), pending::take());
+    let moving = Moving { id, stack, block: *block, name, nice, program, pushed, objects, values, signals };
     waits::end(id);
     if first != to {
         side::at(first, move || joins::note_machine(id, to));
@@ -181,6 +191,7 @@ fn arrive(moving: Moving) -> bool {
 /// On a host, with signals blocked.
 fn go_on(moving: Moving) -> bool {
     let Moving { id, stack, block, program, .. } = moving;
+    forget_the_last();
     ids::act_as(id);
     moving.take_over();
     block.arrive();
@@ -203,5 +214,6 @@ impl Moving {
         cleanup::put(self.pushed);
         ends::put(self.objects);
         keys::put(self.values);
+        pending::put(&self.signals);
     }
 }

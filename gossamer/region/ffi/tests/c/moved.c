@@ -5,6 +5,7 @@
 #include "gossamer_region.h"
 
 #include <signal.h>
+#include <sys/syscall.h>
 
 static const char *part;
 static atomic_int is_done;
@@ -73,13 +74,58 @@ static void magazines(void) {
     CHECK(pthread_join(thread, NULL) == 0 && handled > 0);
 }
 
-/* Another thread of the hosts that the last one has left: nothing of it. */
-static void *next(void *unused) { return unused; }
+/* Signals that wait for the thread, with their values. */
+static void *takes(void *unused) {
+    sigset_t set = set_of(SIGUSR2), waiting;
+    struct timespec limit = {10, 0};
+    siginfo_t info;
+    sigaddset(&set, SIGRTMIN + 2);
+    CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0 && raise(SIGUSR2) == 0);
+    for (int value = 5; value < 8; value++) {
+        union sigval sent = {.sival_int = value};
+        CHECK(pthread_sigqueue(pthread_self(), SIGRTMIN + 2, sent) == 0);
+    }
+    move();
+    CHECK(sigpending(&waiting) == 0 && sigismember(&waiting, SIGUSR2) == 1);
+    move();
+    CHECK(sigtimedwait(&set, &info, &limit) == SIGUSR2 && info.si_code == SI_USER);
+    for (int value = 5; value < 8; value++) {
+        CHECK(sigtimedwait(&set, &info, &limit) == SIGRTMIN + 2 && info.si_value.sival_int == value);
+    }
+    CHECK(raise(SIGUSR2) == 0);
+    move();
+    return unused; /* one waits as it ends */
+}
+
+/* A timer of the thread's host comes when that has another thread, or none. */
+static void *times(void *unused) {
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGRTMIN + 3};
+    struct itimerspec soon = {.it_value = {0, 20000000}};
+    sigset_t set = set_of(SIGRTMIN + 3);
+    timer_t timer;
+    event._sigev_un._tid = (pid_t)syscall(SYS_gettid);
+    CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0 && timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
+    CHECK(timer_settime(timer, 0, &soon, NULL) == 0);
+    move();
+    struct timespec longer = {0, 200000000};
+    nanosleep(&longer, NULL);
+    return unused;
+}
+
+/* Another thread of the hosts that the last one has left: none of its signals. */
+static void *next(void *unused) {
+    sigset_t waiting;
+    CHECK(sigpending(&waiting) == 0 && sigisemptyset(&waiting));
+    return unused;
+}
 
 int main(int argc, char **argv) {
     part = argc > 1 ? argv[1] : "";
     if (is("magazines")) {
         magazines();
+    } else {
+        run_thread(is("signals") ? takes : times);
+        run_thread(is("signals") ? takes : times);
     }
     for (int at = 0; at < 8; at++) {
         run_thread(next);

@@ -34,7 +34,7 @@ const TIES: [(&str, &str); 8] = [
 ];
 
 /// Parts of a thread that the system or the C library keeps for its host.
-const PARTS: [&str; 1] = ["magazines"];
+const PARTS: [&str; 3] = ["magazines", "signals", "timer"];
 
 pub fn trials(place: &Arc<Place>, is_ignored: bool) -> Vec<Trial> {
     let mut trials = Vec::new();
