@@ -14,7 +14,7 @@
 //!    later; `named.rs`, `copy.rs`: ranges that it names, and copies of the rest
 //! 4. `table.rs`: our own state that all machines share; `threads.rs`, `ids.rs`, `joins.rs`, `starter.rs`,
 //!    `own_stack.rs`, `stack.rs`, `cleanup.rs`, `ends.rs`: threads; `of_other.rs`: calls about another one; `keys.rs`:
-//!    their own values; `block.rs`, `host.rs`, `moves.rs`, `ties.rs`, `pending.rs`: threads
+//!    their own values; `block.rs`, `host.rs`, `moves.rs`, `ties.rs`, `handles.rs`, `pending.rs`: threads
 //!    that may move
 //! 5. `line.rs`: queues of waiting threads, kept on one machine for each address; `mutex.rs`, `condvar.rs`,
 //!    `rwlock.rs`, `semaphore.rs`: locks built on them, each in the bytes of the C library's own; `gather.rs`,
@@ -61,6 +61,7 @@ mod exec;
 mod files;
 mod futex;
 mod gather;
+mod handles;
 mod hang;
 mod head;
 mod heap;

@@ -8,6 +8,7 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
+use crate::handles::{self, Kind};
 use crate::told::tell_once;
 use crate::words::words;
 use crate::{affinity, block, host, ids, magazine, mask, openmp, side, table};
@@ -49,6 +50,14 @@ const LOADED: Tie = Tie {
 const LOCALE: Tie = Tie {
     what: "it has a locale of its own (uselocale), whose tables are this machine's",
     cure: "call uselocale(LC_GLOBAL_LOCALE) before, or setlocale",
+};
+const LOCALES: Tie = Tie {
+    what: "it has made a locale (newlocale, duplocale), whose tables are this machine's",
+    cure: "call freelocale before, or setlocale",
+};
+const CONVERSION: Tie = Tie {
+    what: "it has made a conversion (iconv_open), whose code is this machine's",
+    cure: "call iconv_close before",
 };
 const BOUND: Tie = Tie {
     what: "it is bound to processors of this machine",
@@ -163,6 +172,8 @@ fn tie() -> Option<Tie> {
         (table::table().has_loaded.load(Ordering::SeqCst) != 0, LOADED),
         (host::is_in_block() && block::has_added(), LOADED),
         (has_own_locale(), LOCALE),
+        (host::is_in_block() && handles::has(Kind::Locale), LOCALES),
+        (host::is_in_block() && handles::has(Kind::Conversion), CONVERSION),
         (affinity::is_bound(), BOUND),
         (has_own_policy(), POLICY),
         (uses_gs(), SEGMENT),

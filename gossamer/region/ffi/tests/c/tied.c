@@ -5,6 +5,8 @@
 #include "gossamer_region.h"
 
 #include <dlfcn.h>
+#include <iconv.h>
+#include <langinfo.h>
 #include <locale.h>
 #include <sched.h>
 #include <signal.h>
@@ -30,6 +32,42 @@ static void goes(void) {
 static void on_signal(int signal) {
     (void)signal;
     tied();
+}
+
+/* Names by which the C++ library calls them. */
+extern locale_t __newlocale(int mask, const char *name, locale_t base);
+extern locale_t __duplocale(locale_t locale);
+extern void __freelocale(locale_t locale);
+
+/* Makes locales and a conversion, in each way, and frees them. */
+static void makes_locales(void) {
+    locale_t own = newlocale(LC_ALL_MASK, "C.UTF-8", NULL);
+    CHECK(own && strcmp(nl_langinfo_l(CODESET, own), "UTF-8") == 0);
+    tied();
+    own = newlocale(LC_NUMERIC_MASK, "C", own); /* the same, or another in its place */
+    CHECK(own && newlocale(LC_ALL_MASK, "no such locale", own) == NULL);
+    locale_t other = duplocale(own);
+    tied();
+    freelocale(own);
+    tied();
+    CHECK(other && strcmp(nl_langinfo_l(CODESET, other), "UTF-8") == 0);
+    freelocale(other);
+    own = __newlocale(LC_ALL_MASK, "C.UTF-8", NULL);
+    other = __duplocale(own);
+    freelocale(own);
+    tied();
+    __freelocale(other);
+    freelocale(newlocale(LC_ALL_MASK, "C", NULL));
+    CHECK(newlocale(LC_ALL_MASK, "C", NULL) != NULL); /* it is the same everywhere */
+}
+
+static void makes_conversion(void) {
+    char from[] = "h\xc3\xa9llo", to[16], *in = from, *out = to;
+    size_t left = 6, room = sizeof to;
+    iconv_t conversion = iconv_open("ISO-8859-1", "UTF-8");
+    CHECK(conversion != (iconv_t)-1 && iconv_open("no such", "UTF-8") == (iconv_t)-1);
+    tied();
+    CHECK(iconv(conversion, &in, &left, &out, &room) == 0 && to[1] == '\xe9' && iconv_close(conversion) == 0);
 }
 
 static pthread_key_t key;
@@ -85,6 +123,10 @@ static void *run(void *unused) {
         tied();
         uselocale(LC_GLOBAL_LOCALE);
         freelocale(own);
+    } else if (is("made_locale")) {
+        makes_locales();
+    } else if (is("conversion")) {
+        makes_conversion();
     } else if (is("processors")) {
         cpu_set_t all, one;
         CHECK(pthread_getaffinity_np(pthread_self(), sizeof all, &all) == 0);

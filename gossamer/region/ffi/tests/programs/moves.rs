@@ -22,12 +22,14 @@ const WAYS: [(&str, &[&str], &str, &str); 4] = [
 ];
 
 /// A reason for which a thread stays, and what the message says of it.
-const TIES: [(&str, &str); 8] = [
+const TIES: [(&str, &str); 10] = [
     ("main", "it is the main thread, in whose storage constructors may have left addresses; move threads of"),
     ("hold", "gsm_thread_hold holds it; call gsm_thread_free before"),
     ("handler", "a handler of a signal runs, or was left by siglongjmp; have the handler set a variable"),
     ("end", "its function has ended, and destructors run; move before"),
     ("locale", "it has a locale of its own (uselocale), whose tables are this machine's; call uselocale"),
+    ("made_locale", "it has made a locale (newlocale, duplocale), whose tables are this machine's; call freelocale"),
+    ("conversion", "it has made a conversion (iconv_open), whose code is this machine's; call iconv_close before"),
     ("processors", "it is bound to processors of this machine; let it use all of them"),
     ("policy", "it has another scheduling policy than SCHED_OTHER; set that before"),
     ("library", "the program has loaded a library while it runs (dlopen), which machine 0 alone knows whole; link"),
