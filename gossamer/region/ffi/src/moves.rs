@@ -70,9 +70,13 @@ pub(crate) fn begin(id: u64, stack: Stack, block: Block, begin: Begin) -> bool {
     go_through(id, stack, block, left)
 }
 
-/// On a host, with signals blocked: it has no signals of the last thread, nor one of a timer that came later.
+/// On a host, with signals blocked: it has neither signals nor their stack of the last thread, nor a signal of a timer
+/// that came later.
 fn forget_the_last() {
     drop(pending::take());
+    let none = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+    // SAFETY: the thread is on its own stack.
+    unsafe { libc::sigaltstack(&raw const none, std::ptr::null_mut()) };
 }
 
 fn call(id: u64, stack: &Stack, block: &Block, begin: &Begin) -> Left {

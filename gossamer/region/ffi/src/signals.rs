@@ -28,7 +28,8 @@ fn handler_here(signal: c_int, handler: usize) -> usize {
     match handler {
         libc::SIG_DFL | libc::SIG_IGN => handler,
         _ if ENDING.contains(&signal) && side::own_machine() != 0 => libc::SIG_IGN,
-        _ if block::are_on() && !OF_FAULTS.contains(&signal) => {
+        // SIGSYS is our own.
+        _ if block::are_on() && signal != libc::SIGSYS => {
             if let Some(to) = place_of(signal) {
                 to.store(handler, Ordering::SeqCst);
             }
@@ -49,11 +50,12 @@ fn relayed(signal: c_int) -> usize {
     place_of(signal).map_or(0, |handler| handler.load(Ordering::SeqCst))
 }
 
-/// Calls the program's handler, in which its thread does not move.
-extern "C" fn relay(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+/// Calls the program's handler, in which its thread does not move. One of a fault may throw.
+extern "C-unwind" fn relay(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: a handler of the program; one that takes the signal alone does not look at the others.
-    let handler =
-        unsafe { std::mem::transmute::<usize, extern "C" fn(c_int, *mut siginfo_t, *mut c_void)>(relayed(signal)) };
+    let handler = unsafe {
+        std::mem::transmute::<usize, extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void)>(relayed(signal))
+    };
     ties::in_handler(|| handler(signal, info, context));
 }
 

@@ -167,7 +167,7 @@ fn tie() -> Option<Tie> {
         (!host::is_in_block(), MAIN),
         (HOLDS.get() > 0, HELD),
         (ENDS.get(), ENDING),
-        (is_in_handler(now), IN_HANDLER),
+        (is_in_handler(now) || is_on_signal_stack(), IN_HANDLER),
         (!table::is_shared(now), STACK),
         (table::table().has_loaded.load(Ordering::SeqCst) != 0, LOADED),
         (host::is_in_block() && block::has_added(), LOADED),
@@ -205,15 +205,23 @@ fn uses_gs() -> bool {
     false
 }
 
-/// The stack for signals that the program has given the calling thread (`sigaltstack`): one of its host's own is
-/// memory of one machine.
-fn signal_stack() -> Option<libc::stack_t> {
+/// The calling thread's stack for signals (`sigaltstack`).
+fn any_signal_stack() -> libc::stack_t {
     let mut stack = MaybeUninit::<libc::stack_t>::uninit();
     // SAFETY: it fills what it is given.
-    let stack = unsafe {
+    unsafe {
         libc::sigaltstack(std::ptr::null(), stack.as_mut_ptr());
         stack.assume_init()
-    };
+    }
+}
+
+fn is_on_signal_stack() -> bool {
+    any_signal_stack().ss_flags & libc::SS_ONSTACK != 0
+}
+
+/// The stack for signals that the program has given the calling thread: one of its host's own is memory of one machine.
+fn signal_stack() -> Option<libc::stack_t> {
+    let stack = any_signal_stack();
     (stack.ss_flags & libc::SS_DISABLE == 0 && table::is_shared(stack.ss_sp.addr())).then_some(stack)
 }
 

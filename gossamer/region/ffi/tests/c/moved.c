@@ -112,10 +112,12 @@ static void *times(void *unused) {
     return unused;
 }
 
-/* Another thread of the hosts that the last one has left: none of its signals. */
+/* Another thread of the hosts that the last one has left: none of its signals, and no stack for them. */
 static void *next(void *unused) {
     sigset_t waiting;
+    stack_t stack;
     CHECK(sigpending(&waiting) == 0 && sigisemptyset(&waiting));
+    CHECK(sigaltstack(NULL, &stack) == 0 && stack.ss_flags == SS_DISABLE);
     return unused;
 }
 

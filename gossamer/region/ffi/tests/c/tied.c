@@ -9,6 +9,7 @@
 #include <langinfo.h>
 #include <locale.h>
 #include <sched.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -32,6 +33,26 @@ static void goes(void) {
 static void on_signal(int signal) {
     (void)signal;
     tied();
+}
+
+/* A handler of a fault, on the thread's stack for signals. */
+static sigjmp_buf back;
+
+static void on_fault(int signal) {
+    (void)signal;
+    tied();
+    siglongjmp(back, 1);
+}
+
+static void faults(void) {
+    static char *volatile nowhere;
+    stack_t signals = {.ss_sp = malloc(1 << 16), .ss_size = 1 << 16};
+    struct sigaction action = {.sa_handler = on_fault, .sa_flags = SA_ONSTACK}, found;
+    CHECK(sigaltstack(&signals, NULL) == 0 && sigaction(SIGSEGV, &action, NULL) == 0);
+    CHECK(sigaction(SIGSEGV, NULL, &found) == 0 && found.sa_handler == on_fault);
+    if (!sigsetjmp(back, 1)) {
+        *nowhere = 1;
+    }
 }
 
 /* Names by which the C++ library calls them. */
@@ -127,6 +148,9 @@ static void *run(void *unused) {
         makes_locales();
     } else if (is("conversion")) {
         makes_conversion();
+    } else if (is("fault")) {
+        faults();
+        return NULL; /* as after another handler that was left */
     } else if (is("processors")) {
         cpu_set_t all, one;
         CHECK(pthread_getaffinity_np(pthread_self(), sizeof all, &all) == 0);

@@ -22,10 +22,11 @@ const WAYS: [(&str, &[&str], &str, &str); 4] = [
 ];
 
 /// A reason for which a thread stays, and what the message says of it.
-const TIES: [(&str, &str); 10] = [
+const TIES: [(&str, &str); 11] = [
     ("main", "it is the main thread, in whose storage constructors may have left addresses; move threads of"),
     ("hold", "gsm_thread_hold holds it; call gsm_thread_free before"),
     ("handler", "a handler of a signal runs, or was left by siglongjmp; have the handler set a variable"),
+    ("fault", "a handler of a signal runs, or was left by siglongjmp; have the handler set a variable"),
     ("end", "its function has ended, and destructors run; move before"),
     ("locale", "it has a locale of its own (uselocale), whose tables are this machine's; call uselocale"),
     ("made_locale", "it has made a locale (newlocale, duplocale), whose tables are this machine's; call freelocale"),
