@@ -133,15 +133,22 @@ pub unsafe extern "C" fn pthread_getcpuclockid(id: pthread_t, clock: *mut clocki
     if let Some(id) = ids::real_of(id) {
         return get(id, clock);
     }
-    if ids::machine_of(id) != side::own_machine() {
+    // Where it is now; it may go there before it is asked for its clock here.
+    let (first, own) = (ids::machine_of(id), side::own_machine());
+    let of_it = |id| {
+        let mut found = 0;
+        (get(id, &raw mut found), found)
+    };
+    let found = match side::at(first, move || joins::machine_of(id)) {
+        None => Some((libc::ESRCH, 0)),
+        Some(machine) if machine == own => side::at(own, move || joins::real_of(id).map(of_it)),
+        Some(_) => None,
+    };
+    let Some((done, found)) = found else {
         const NAME: &str = "pthread_getcpuclockid";
         refused::refuse(NAME, const { call(NAME, "of a thread of another machine") });
         return libc::ENOTSUP;
-    }
-    let (done, found) = on_its_machine(id, (libc::ESRCH, 0), |id| {
-        let mut found = 0;
-        (get(id, &raw mut found), found)
-    });
+    };
     if done == 0 {
         // SAFETY: the caller's.
         unsafe { clock.write(found) };

@@ -4,6 +4,7 @@
 
 #include "gossamer_region.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
 
@@ -121,10 +122,44 @@ static void *next(void *unused) {
     return unused;
 }
 
+/* The clock of a thread is its host's. */
+static atomic_int place = -1;
+
+static void *stays(void *unused) {
+    if (gsm_thread_machine() != (is("clock") ? 1 : 0)) {
+        move();
+    }
+    place = gsm_thread_machine();
+    while (!is_done) {
+        sched_yield();
+    }
+    return unused;
+}
+
+static void clocks(void) {
+    for (int round = 0; round < 2; round++) {
+        pthread_t thread;
+        clockid_t clock;
+        struct timespec time;
+        is_done = 0;
+        place = -1;
+        CHECK(pthread_create(&thread, NULL, stays, NULL) == 0);
+        while (place < 0) {
+            sched_yield();
+        }
+        int error = pthread_getcpuclockid(thread, &clock);
+        CHECK(error == (place == 0 ? 0 : ENOTSUP) && (error || clock_gettime(clock, &time) == 0));
+        is_done = 1;
+        CHECK(pthread_join(thread, NULL) == 0);
+    }
+}
+
 int main(int argc, char **argv) {
     part = argc > 1 ? argv[1] : "";
     if (is("magazines")) {
         magazines();
+    } else if (is("clock") || is("own_clock")) {
+        clocks();
     } else {
         run_thread(is("signals") ? takes : times);
         run_thread(is("signals") ? takes : times);

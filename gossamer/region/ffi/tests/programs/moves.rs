@@ -37,7 +37,7 @@ const TIES: [(&str, &str); 11] = [
 ];
 
 /// Parts of a thread that the system or the C library keeps for its host.
-const PARTS: [&str; 3] = ["magazines", "signals", "timer"];
+const PARTS: [&str; 4] = ["magazines", "signals", "timer", "own_clock"];
 
 pub fn trials(place: &Arc<Place>, is_ignored: bool) -> Vec<Trial> {
     let mut trials = Vec::new();
@@ -64,8 +64,12 @@ pub fn trials(place: &Arc<Place>, is_ignored: bool) -> Vec<Trial> {
         let test = move || keeps(&place, part);
         trials.push(Trial::test(format!("moves::keeps_{part}"), test).with_ignored_flag(is_ignored));
     }
-    let others: [(&str, crate::Test); 3] =
-        [("moves::never", never), ("moves::user_is_refused", refuses_users), ("moves::overflow", overflows)];
+    let others: [(&str, crate::Test); 4] = [
+        ("moves::never", never),
+        ("moves::user_is_refused", refuses_users),
+        ("moves::overflow", overflows),
+        ("moves::clock_is_refused", refuses_clocks),
+    ];
     for (name, test) in others {
         let place = Arc::clone(place);
         trials.push(Trial::test(name, move || test(&place)).with_ignored_flag(is_ignored));
@@ -119,6 +123,17 @@ fn keeps(place: &Place, part: &str) -> Result<(), Failed> {
         same(part, succeeded(&done)?, "moved: ok\n")?;
     }
     Ok(())
+}
+
+/// The clock of a thread that has gone to another machine is not here.
+fn refuses_clocks(place: &Place) -> Result<(), Failed> {
+    let built = build(place, "moved.c", "gcc")?;
+    let done = run(start(place, TWO_ASKED, &built).arg("clock"))?;
+    let told = String::from_utf8_lossy(&done.stderr);
+    match told.contains("pthread_getcpuclockid of a thread of another machine does not work") {
+        true if !done.status.success() && done.stdout == b"moved: ok\n" => Ok(()),
+        _ => Err(format!("{done:?}").into()),
+    }
 }
 
 /// Without the option no thread moves, and a call says so.
