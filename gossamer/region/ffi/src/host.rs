@@ -17,6 +17,7 @@ use std::ops::Range;
 use context::stack::Stack;
 use context::{Context, Transfer};
 
+use crate::arithmetic::Arithmetic;
 use crate::mask::{self, Mask};
 use crate::words;
 
@@ -215,12 +216,14 @@ pub(crate) fn leave(result: usize) {
 pub(crate) fn depart(to: u16, arrived: impl FnOnce()) -> Option<c_int> {
     let (host, mask) = take_host()?;
     let crossing = Crossing { reason: Reason::Departs(to), errno: 0, mask };
+    let arithmetic = Arithmetic::of_this_thread(); // its flags are not on the stack
     // SAFETY: a host waits there for this thread; one of the other machine comes back.
     let back = unsafe { host.resume((&raw const crossing).expose_provenance()) };
     // SAFETY: `go_on` has put it there, and waits.
     let Arrival { errno, words } = unsafe { std::ptr::read(std::ptr::with_exposed_provenance(back.data)) };
     HOST.set(Some(back.context));
     (words.put)(words);
+    arithmetic.take_over();
     begin_locale();
     arrived();
     Some(errno)

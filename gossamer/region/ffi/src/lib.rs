@@ -14,8 +14,8 @@
 //!    later; `named.rs`, `copy.rs`: ranges that it names, and copies of the rest
 //! 4. `table.rs`: our own state that all machines share; `threads.rs`, `ids.rs`, `joins.rs`, `starter.rs`,
 //!    `own_stack.rs`, `stack.rs`, `cleanup.rs`, `ends.rs`: threads; `of_other.rs`: calls about another one; `keys.rs`:
-//!    their own values; `block.rs`, `host.rs`, `moves.rs`, `ties.rs`, `handles.rs`, `pending.rs`: threads
-//!    that may move
+//!    their own values; `block.rs`, `host.rs`, `moves.rs`, `ties.rs`, `handles.rs`, `pending.rs`, `arithmetic.rs`:
+//!    threads that may move
 //! 5. `line.rs`: queues of waiting threads, kept on one machine for each address; `mutex.rs`, `condvar.rs`,
 //!    `rwlock.rs`, `semaphore.rs`: locks built on them, each in the bytes of the C library's own; `gather.rs`,
 //!    `barrier.rs`: barriers; `sync.rs`: the mutexes and barriers of the header; `c11.rs`: C11's names; `waits.rs`,
@@ -42,6 +42,7 @@
 mod affinity;
 mod allocate;
 mod arena;
+mod arithmetic;
 mod awaited;
 mod barrier;
 mod bind;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use libc::{clockid_t, pthread_attr_t, pthread_t, timespec};
 
+use crate::arithmetic::Arithmetic;
 use crate::block::{self, Block};
 use crate::mask::{self, Mask};
 use crate::moves::{self, Begin};
@@ -81,27 +82,14 @@ struct Inherited {
     arithmetic: Arithmetic,
 }
 
-/// The C library's `fenv_t`, which is no longer than this on any processor.
-type Arithmetic = [u64; 4];
-
-#[link(name = "m")]
-unsafe extern "C" {
-    fn fegetenv(arithmetic: *mut Arithmetic) -> c_int;
-    fn fesetenv(arithmetic: *const Arithmetic) -> c_int;
-}
-
 impl Inherited {
     fn of_this_thread() -> Inherited {
-        let mut arithmetic = [0; 4];
-        // SAFETY: it fills what it has of it.
-        unsafe { fegetenv(&raw mut arithmetic) };
-        Inherited { mask: mask::mask(), arithmetic }
+        Inherited { mask: mask::mask(), arithmetic: Arithmetic::of_this_thread() }
     }
 
     /// Gives them, but the signals that it blocks, to the calling thread.
     fn take_over(&self) {
-        // SAFETY: another thread's, of the same processor.
-        unsafe { fesetenv(&raw const self.arithmetic) };
+        self.arithmetic.take_over();
     }
 }
 

@@ -4,6 +4,7 @@
 
 #include "gossamer_region.h"
 
+#include <fenv.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -122,6 +123,24 @@ static void *next(void *unused) {
     return unused;
 }
 
+/* Flags of both arithmetics. */
+static void *flags(void *unused) {
+    static volatile long double one = 1, zero = 0;
+    static volatile double two = 2, three = 3;
+    feclearexcept(FE_ALL_EXCEPT);
+    volatile long double infinite = one / zero;
+    CHECK(infinite > 1 && fetestexcept(FE_ALL_EXCEPT) == FE_DIVBYZERO);
+    move();
+    CHECK(fetestexcept(FE_ALL_EXCEPT) == FE_DIVBYZERO);
+    feclearexcept(FE_ALL_EXCEPT);
+    move();
+    CHECK(fetestexcept(FE_ALL_EXCEPT) == 0);
+    volatile double third = two / three;
+    move();
+    CHECK(third > 0 && fetestexcept(FE_ALL_EXCEPT) == FE_INEXACT);
+    return unused;
+}
+
 /* The clock of a thread is its host's. */
 static atomic_int place = -1;
 
@@ -161,8 +180,8 @@ int main(int argc, char **argv) {
     } else if (is("clock") || is("own_clock")) {
         clocks();
     } else {
-        run_thread(is("signals") ? takes : times);
-        run_thread(is("signals") ? takes : times);
+        run_thread(is("signals") ? takes : is("timer") ? times : flags);
+        run_thread(is("signals") ? takes : is("timer") ? times : flags);
     }
     for (int at = 0; at < 8; at++) {
         run_thread(next);
