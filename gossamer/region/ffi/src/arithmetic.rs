@@ -27,4 +27,10 @@ impl Arithmetic {
         // SAFETY: a thread's, of the same processor.
         unsafe { fesetenv(&raw const self.0) };
     }
+
+    /// Gives the calling thread that with which programs begin.
+    pub(crate) fn reset() {
+        // SAFETY: the C library's name for it (`FE_DFL_ENV`).
+        unsafe { fesetenv(std::ptr::without_provenance(usize::MAX)) };
+    }
 }

@@ -49,8 +49,8 @@ struct Errand {
 #[derive(Clone, Copy)]
 enum Reason {
     Errand(Errand),
-    /// Its function has ended, with this result.
-    Ends(usize),
+    /// Its function has ended, with this result, and this arithmetic.
+    Ends(usize, Arithmetic),
     /// It goes to this machine.
     Departs(u16),
 }
@@ -81,8 +81,8 @@ pub(crate) struct ThreadWords {
 
 /// A thread that its host does not run any more.
 pub(crate) enum Left {
-    /// Its function has ended, with this result; it blocks these signals.
-    Ended(usize, Mask),
+    /// Its function has ended, with this result; it blocks these signals, and has this arithmetic.
+    Ended(usize, Mask, Arithmetic),
     /// It waits there, and goes to this machine.
     Departs(Context, u16),
 }
@@ -205,7 +205,8 @@ pub(crate) unsafe fn do_errand(run: unsafe fn(*mut ()), what: *mut (), open: Opt
 /// From the program's code: ends the thread's function, if it is in a block.
 pub(crate) fn leave(result: usize) {
     let Some((host, mask)) = take_host() else { return };
-    let crossing = Crossing { reason: Reason::Ends(result), errno: 0, mask };
+    let reason = Reason::Ends(result, Arithmetic::of_this_thread());
+    let crossing = Crossing { reason, errno: 0, mask };
     // SAFETY: the host waits there, and does not come back.
     unsafe { host.resume((&raw const crossing).expose_provenance()) };
     std::process::abort()
@@ -242,7 +243,7 @@ fn serve(mut program: Context, mut data: usize, pointer: usize) -> Result<Contex
         let mask = crossing.mask;
         let Errand { run, what } = match crossing.reason {
             Reason::Errand(errand) => errand,
-            Reason::Ends(result) => return Err(Left::Ended(result, mask)),
+            Reason::Ends(result, arithmetic) => return Err(Left::Ended(result, mask, arithmetic)),
             Reason::Departs(to) => return Err(Left::Departs(left.context, to)),
         };
         *errno() = crossing.errno;

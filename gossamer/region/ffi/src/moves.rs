@@ -11,6 +11,7 @@ use std::ffi::c_int;
 
 use serde::{Deserialize, Serialize};
 
+use crate::arithmetic::Arithmetic;
 use crate::block::Block;
 use crate::host::{self, Left, ThreadWords};
 use crate::mask::{self, Mask};
@@ -110,7 +111,8 @@ fn nice_of_process() -> c_int {
 fn go_through(id: u64, stack: Stack, block: Block, mut left: Left) -> bool {
     loop {
         match left {
-            Left::Ended(result, mask) => {
+            Left::Ended(result, mask, arithmetic) => {
+                arithmetic.take_over(); // destructors have it
                 end(id, stack, block, result, mask);
                 return false;
             }
@@ -133,6 +135,7 @@ fn end(id: u64, stack: Stack, block: Block, result: usize, mask: Mask) {
     if let Left::Departs(..) = call(id, &stack, &block, &begin) {
         std::process::abort(); // `ties.rs` has refused
     }
+    Arithmetic::reset();
     block.free();
     match ids::machine_of(id) {
         first if first == side::own_machine() => stack.keep(),
@@ -196,6 +199,7 @@ fn arrive(moving: Moving) -> bool {
 fn go_on(moving: Moving) -> bool {
     let Moving { id, stack, block, program, .. } = moving;
     forget_the_last();
+    Arithmetic::reset();
     ids::act_as(id);
     moving.take_over();
     block.arrive();

@@ -141,6 +141,40 @@ static void *flags(void *unused) {
     return unused;
 }
 
+/* Destructors have the rounding of their thread. */
+static pthread_key_t key;
+static atomic_int rounding;
+
+static void gone(void *value) {
+    CHECK(value == &key && fegetround() == rounding);
+    is_done++;
+}
+
+static void *rounds(void *unused) {
+    move();
+    fesetround(rounding);
+    CHECK(pthread_setspecific(key, &key) == 0);
+    return unused;
+}
+
+static void *inherits(void *unused) {
+    move(); /* its host's rounding is that of the thread which has made it */
+    return unused;
+}
+
+static void roundings(void) {
+    int all[] = {FE_UPWARD, FE_DOWNWARD, FE_TONEAREST, FE_TOWARDZERO};
+    CHECK(pthread_key_create(&key, gone) == 0);
+    for (int at = 0; at < 8; at++) {
+        fesetround(FE_UPWARD);
+        run_thread(inherits);
+        fesetround(FE_TONEAREST);
+        rounding = all[at % 4];
+        run_thread(rounds);
+    }
+    CHECK(is_done == 8);
+}
+
 /* The clock of a thread is its host's. */
 static atomic_int place = -1;
 
@@ -177,6 +211,8 @@ int main(int argc, char **argv) {
     part = argc > 1 ? argv[1] : "";
     if (is("magazines")) {
         magazines();
+    } else if (is("rounding")) {
+        roundings();
     } else if (is("clock") || is("own_clock")) {
         clocks();
     } else {
