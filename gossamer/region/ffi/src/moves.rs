@@ -17,7 +17,7 @@ use crate::host::{self, Left, ThreadWords};
 use crate::mask::{self, Mask};
 use crate::pending::Waiting;
 use crate::stack::{Place, Stack};
-use crate::{cleanup, ends, ids, joins, keys, pending, side, starter, waits};
+use crate::{affinity, cleanup, ends, ids, joins, keys, pending, side, starter, waits};
 
 /// The program's function of a thread, and the signals that it blocks.
 #[derive(Clone, Copy)]
@@ -80,6 +80,13 @@ fn forget_the_last() {
     unsafe { libc::sigaltstack(&raw const none, std::ptr::null_mut()) };
 }
 
+/// Whether the calling host is as a new one, and may run another thread.
+fn is_as_new() -> bool {
+    // SAFETY: it asks about the calling thread.
+    let policy = unsafe { libc::sched_getscheduler(0) };
+    nice() == nice_of_process() && policy == libc::SCHED_OTHER && !affinity::is_bound()
+}
+
 fn call(id: u64, stack: &Stack, block: &Block, begin: &Begin) -> Left {
     let (run, begin) = (Begin::run as *const () as usize, std::ptr::from_ref(begin).expose_provenance());
     // SAFETY: memory that is the thread's until it ends.
@@ -120,7 +127,7 @@ fn go_through(id: u64, stack: Stack, block: Block, mut left: Left) -> bool {
                 let program = host::address_of(program);
                 if send(id, stack.place(), &block, program, to) {
                     std::mem::forget(stack); // it goes along
-                    return nice() == nice_of_process();
+                    return is_as_new();
                 }
                 // SAFETY: it has not gone.
                 left = unsafe { host::go_on(block.pointer, host::context_at(program), words_of(id), libc::EAGAIN) };
@@ -157,16 +164,17 @@ fn end(id: u64, stack: Stack, block: Block, result: usize, mask: Mask) {
 fn send(id: u64, stack: Place, block: &Block, program: usize, to: u16) -> bool {
     let (first, own) = (ids::machine_of(id), side::own_machine());
     let (pushed, objects, values) = (cleanup::take(), ends::take(), keys::take());
-    joins::leave(id); // no other thread changes its name here any more
+    joins::leave(id);
+    if first != to {
+        side::at(first, move || joins::note_machine(id, to));
+    }
+    // No other thread changes what it has here any more.
     let mut name = Name::default();
     // SAFETY: the name has room.
     unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
     let (nice, signals) = (nice(), pending::take());
     let moving = Moving { id, stack, block: *block, name, nice, program, pushed, objects, values, signals };
     waits::end(id);
-    if first != to {
-        side::at(first, move || joins::note_machine(id, to));
-    }
     if first != own {
         stack.unguard();
     }

@@ -114,12 +114,18 @@ static void *times(void *unused) {
     return unused;
 }
 
-/* Another thread of the hosts that the last one has left: none of its signals, and no stack for them. */
+/* Another thread of the hosts that the last one has left: none of its signals, no stack for them, all processors. */
+static cpu_set_t all_processors;
+
 static void *next(void *unused) {
     sigset_t waiting;
     stack_t stack;
+    cpu_set_t own;
     CHECK(sigpending(&waiting) == 0 && sigisemptyset(&waiting));
     CHECK(sigaltstack(NULL, &stack) == 0 && stack.ss_flags == SS_DISABLE);
+    CPU_ZERO(&own);
+    CHECK(syscall(SYS_sched_getaffinity, 0, sizeof own, &own) > 0 && CPU_EQUAL(&own, &all_processors));
+    CHECK(sched_getscheduler(0) == SCHED_OTHER);
     return unused;
 }
 
@@ -207,14 +213,43 @@ static void clocks(void) {
     }
 }
 
+/* A thread is bound to a processor as it leaves. */
+static void *wanders(void *unused) {
+    cpu_set_t all;
+    CHECK(pthread_getaffinity_np(pthread_self(), sizeof all, &all) == 0);
+    while (!is_done) {
+        if (gsm_thread_move(1 - gsm_thread_machine()) != 0) {
+            CHECK(pthread_setaffinity_np(pthread_self(), sizeof all, &all) == 0);
+        }
+    }
+    return unused;
+}
+
+static void processors(void) {
+    pthread_t thread;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(0, &one);
+    CHECK(pthread_create(&thread, NULL, wanders, NULL) == 0);
+    for (int at = 0; at < 100; at++) {
+        CHECK(pthread_setaffinity_np(thread, sizeof one, &one) == 0);
+        usleep(1000);
+    }
+    is_done = 1;
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
 int main(int argc, char **argv) {
     part = argc > 1 ? argv[1] : "";
+    CHECK(syscall(SYS_sched_getaffinity, 0, sizeof all_processors, &all_processors) > 0); /* this machine's */
     if (is("magazines")) {
         magazines();
     } else if (is("rounding")) {
         roundings();
     } else if (is("clock") || is("own_clock")) {
         clocks();
+    } else if (is("processors")) {
+        processors();
     } else {
         run_thread(is("signals") ? takes : is("timer") ? times : flags);
         run_thread(is("signals") ? takes : is("timer") ? times : flags);

@@ -37,7 +37,7 @@ const TIES: [(&str, &str); 11] = [
 ];
 
 /// Parts of a thread that the system or the C library keeps for its host.
-const PARTS: [&str; 6] = ["magazines", "signals", "timer", "flags", "rounding", "own_clock"];
+const PARTS: [&str; 7] = ["magazines", "signals", "timer", "flags", "rounding", "own_clock", "processors"];
 
 pub fn trials(place: &Arc<Place>, is_ignored: bool) -> Vec<Trial> {
     let mut trials = Vec::new();
