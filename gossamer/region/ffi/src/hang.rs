@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use crate::waits::{self, Kind, Wait};
-use crate::{barrier, end_of_program, ids, line, mutex, objects, rwlock, side, signals, symbols};
+use crate::{barrier, end_of_program, ids, joins, line, mutex, objects, rwlock, side, signals, symbols};
 
 /// Interval of the looks.
 const LOOK: Duration = Duration::from_millis(500);
@@ -59,6 +59,13 @@ fn of_all_machines() -> Option<Vec<Wait>> {
     (!all.is_empty()).then_some(all)
 }
 
+/// In a fiber: names a thread, in words, with the machine where it is.
+fn named(thread: u64) -> String {
+    let first = ids::machine_of(thread);
+    let machine = side::from_worker(first, move || joins::machine_of(thread));
+    ids::in_words(thread, machine.unwrap_or(first))
+}
+
 /// In a fiber: the thread for which another one waits, by its id, where it is known.
 fn awaited(wait: &Wait) -> Option<u64> {
     let at = wait.object as usize;
@@ -102,7 +109,7 @@ fn text_of(waits: &[Wait]) -> Option<String> {
     );
     for wait in waits.iter().take(NAMED_MAX) {
         let of = awaited.get(&wait.thread).copied().flatten();
-        let _ = writeln!(text, "gossamer: {} {}", ids::in_words(wait.thread), in_words(wait, of, &variables));
+        let _ = writeln!(text, "gossamer: {} {}", named(wait.thread), in_words(wait, of, &variables));
     }
     if let Some(more) = waits.len().checked_sub(NAMED_MAX).filter(|more| *more > 0) {
         let _ = writeln!(text, "gossamer: and {more} threads more");
@@ -115,7 +122,7 @@ fn in_words(wait: &Wait, awaited: Option<u64>, variables: &[symbols::Variable]) 
     let at = wait.object as usize;
     let name = symbols::name_of(variables, at).map_or_else(String::new, |name| format!(" ({name})"));
     let object = format!("{at:#x}{name}");
-    let holder = awaited.map_or_else(|| "no thread that is known".to_owned(), ids::in_words);
+    let holder = awaited.map_or_else(|| "no thread that is known".to_owned(), named);
     match wait.kind {
         Kind::Mutex => format!("waits for the mutex {object}, held by {holder}"),
         Kind::Condvar => format!("waits at the condition variable {object}"),

@@ -32,16 +32,16 @@ pub(crate) fn own() -> u64 {
     ID.get()
 }
 
-/// Names a thread, in words for messages.
-pub(crate) fn in_words(id: u64) -> String {
-    format!("thread {id:#x} on machine {}", machine_of(id))
+/// Names a thread, and the machine where it is, in words for messages.
+pub(crate) fn in_words(id: u64, machine: u16) -> String {
+    format!("thread {id:#x} on machine {machine}")
 }
 
 /// Names the calling thread, in words for messages.
 pub(crate) fn caller() -> String {
     match own() {
         0 => "a constructor before main".to_owned(),
-        own => in_words(own),
+        own => in_words(own, side::own_machine()),
     }
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn is_ours(id: u64) -> bool {
     id >> 48 == MARK >> 48
 }
 
-/// Returns the machine on which a thread runs.
+/// Returns the machine on which a thread has begun, and runs unless it has moved.
 pub(crate) fn machine_of(id: u64) -> u16 {
     (id >> PLACE_BITS) as u16 & ((1 << MACHINE_BITS) - 1)
 }
