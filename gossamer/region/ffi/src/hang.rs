@@ -5,7 +5,7 @@
 //! Invariant: nothing is told while a thread waits for something else than a thread, or while a handler of a signal
 //! could wake one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -51,12 +51,19 @@ fn on_worker<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Resul
 
 /// In a fiber: the waits of all threads. `None`: one does not wait, or there is none.
 fn of_all_machines() -> Option<Vec<Wait>> {
-    let mut all = Vec::new();
+    let (mut all, mut running) = (Vec::new(), Vec::new());
     for machine in 0..side::machines() {
-        let found = gossamer::spawn_with(side::place(machine), |()| waits::all(), ()).join().ok()?;
-        all.extend(found?);
+        let (waits, begun) = gossamer::spawn_with(side::place(machine), |()| waits::all(), ()).join().ok()??;
+        all.extend(waits);
+        running.extend(begun);
     }
-    (!all.is_empty()).then_some(all)
+    let waiting = all.iter().map(|wait: &Wait| wait.thread).collect();
+    (!all.is_empty() && have_all_arrived(&waiting, &running)).then_some(all)
+}
+
+/// Whether none of the threads that run is between two machines: that one does not wait.
+fn have_all_arrived(waiting: &HashSet<u64>, running: &[u64]) -> bool {
+    running.iter().all(|thread| waiting.contains(thread))
 }
 
 /// In a fiber: names a thread, in words, with the machine where it is.
@@ -144,6 +151,12 @@ fn in_words(wait: &Wait, awaited: Option<u64>, variables: &[symbols::Variable]) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_that_has_not_arrived_runs() {
+        let waiting = [7, 9].into();
+        assert!(have_all_arrived(&waiting, &[9, 7]) && !have_all_arrived(&waiting, &[7, 8, 9]));
+    }
 
     #[test]
     fn circles_are_found_and_lines_are_none() {

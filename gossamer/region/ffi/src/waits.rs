@@ -142,13 +142,15 @@ pub(crate) fn is_one_running() -> bool {
     threads().as_ref().is_some_and(|threads| threads.values().any(runs))
 }
 
-/// On a worker: the waits of this machine's threads, by their ids. `None`: one of them does not wait.
-pub(crate) fn all() -> Option<Vec<Wait>> {
+/// On a worker: the waits of this machine's threads, by their ids, and the threads that have begun here and run
+/// anywhere. `None`: one of this machine's does not wait.
+pub(crate) fn all() -> Option<(Vec<Wait>, Vec<u64>)> {
     let mut running = joins::here();
     running.sort_unstable();
     let threads = threads();
     // One that has not begun, or has ended, is not there.
-    running.into_iter().map(|id| threads.as_ref()?.get(&id)?.of(id)).collect()
+    let waits = running.into_iter().map(|id| threads.as_ref()?.get(&id)?.of(id)).collect::<Option<_>>()?;
+    Some((waits, joins::running()))
 }
 
 #[cfg(test)]
