@@ -218,6 +218,8 @@ fn load(name: *const c_char, flags: c_int) -> *mut c_void {
     let before = side::outside(bases);
     // Bound at once: what is bound later would be bound on one machine.
     let flags = flags & !libc::RTLD_LAZY | libc::RTLD_NOW;
+    // Before its constructors run, which may ask for a move.
+    let had_loaded = table::table().has_loaded.swap(1, Ordering::SeqCst);
     let loading = Loading::begin();
     let handle = real!(dlopen: fn(*const c_char, c_int) -> *mut c_void, name, flags);
     drop(loading);
@@ -230,9 +232,9 @@ fn load(name: *const c_char, flags: c_int) -> *mut c_void {
         }
         !loaded.new.is_empty()
     });
-    if has_new {
-        table::table().has_loaded.store(1, Ordering::SeqCst);
-        side::at(0, hand_on);
+    match has_new {
+        true => side::at(0, hand_on),
+        false => table::table().has_loaded.store(had_loaded, Ordering::SeqCst),
     }
     real!(pthread_mutex_unlock: fn(*mut pthread_mutex_t) -> c_int, lock);
     handle

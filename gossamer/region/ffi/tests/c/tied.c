@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
-static const char *reason;
+static const char *reason, *path;
 
 static int is(const char *one) { return strcmp(reason, one) == 0; }
 
@@ -170,6 +170,16 @@ static void *run(void *unused) {
         CHECK(dlopen("libz.so.1", RTLD_NOW) || dlopen("libzstd.so.1", RTLD_NOW) || dlopen("liblzma.so.5", RTLD_NOW));
         tied();
         return NULL;
+    } else if (is("constructor")) {
+        if (gsm_thread_machine() != 0) {
+            goes(); /* there the thread itself loads */
+        }
+        void *library = dlopen(path, RTLD_NOW);
+        int *asked = library ? dlsym(library, "loaded_asked") : NULL;
+        CHECK(asked && *asked == EBUSY && gsm_thread_machine() == 0);
+        _exit(verdict("tied") || fflush(stdout));
+    } else if (is("no_library")) {
+        CHECK(dlopen("./no such library", RTLD_NOW) == NULL);
     }
     goes();
     goes();
@@ -178,6 +188,7 @@ static void *run(void *unused) {
 
 int main(int argc, char **argv) {
     reason = argc > 1 ? argv[1] : "";
+    path = argc > 2 ? argv[2] : "";
     CHECK(pthread_key_create(&key, gone) == 0 && signal(SIGUSR1, on_signal) != SIG_ERR);
     if (is("main")) {
         tied();

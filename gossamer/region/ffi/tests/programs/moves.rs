@@ -64,11 +64,12 @@ pub fn trials(place: &Arc<Place>, is_ignored: bool) -> Vec<Trial> {
         let test = move || keeps(&place, part);
         trials.push(Trial::test(format!("moves::keeps_{part}"), test).with_ignored_flag(is_ignored));
     }
-    let others: [(&str, crate::Test); 4] = [
+    let others: [(&str, crate::Test); 5] = [
         ("moves::never", never),
         ("moves::user_is_refused", refuses_users),
         ("moves::overflow", overflows),
         ("moves::clock_is_refused", refuses_clocks),
+        ("moves::tied_in_constructor", ties_constructors),
     ];
     for (name, test) in others {
         let place = Arc::clone(place);
@@ -87,6 +88,9 @@ fn build(place: &Place, file: &str, compiler: &str) -> Result<PathBuf, Failed> {
     let built = tempfile::Builder::new().prefix("moves").tempfile_in(place.folder.path())?.into_temp_path().keep()?;
     let package = place.root.join("gossamer/region/ffi");
     let mut command = std::process::Command::new(compiler);
+    if file == "loaded.c" {
+        command.args(["-shared", "-fPIC"]);
+    }
     let standard = if compiler == "g++" { "-std=c++20" } else { "-std=c11" };
     command.args([standard, "-O2", "-Wall", "-Wextra", "-Werror", "-gdwarf-4", "-fstack-protector-all", "-pthread"]);
     command
@@ -134,6 +138,16 @@ fn refuses_clocks(place: &Place) -> Result<(), Failed> {
         true if !done.status.success() && done.stdout == b"moved: ok\n" => Ok(()),
         _ => Err(format!("{done:?}").into()),
     }
+}
+
+/// A constructor of a library that is being loaded cannot move its thread; one that could not be loaded ties none.
+fn ties_constructors(place: &Place) -> Result<(), Failed> {
+    let (built, library) = (build(place, "tied.c", "gcc")?, build(place, "loaded.c", "gcc")?);
+    for reason in ["constructor", "no_library"] {
+        let done = run(start(place, TWO_ASKED, &built).arg(reason).arg(&library))?;
+        same(reason, succeeded(&done)?, "tied: ok\n")?;
+    }
+    Ok(())
 }
 
 /// Without the option no thread moves, and a call says so.
