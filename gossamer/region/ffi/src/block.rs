@@ -150,7 +150,13 @@ fn find_layout() -> Result<Layout, String> {
         // SAFETY: a variable of the C library.
         unsafe { std::ptr::with_exposed_provenance::<isize>(at).read() }
     });
-    let processor = processor.and_then(|at| usize::try_from(at).ok()).filter(|at| at.saturating_add(8) <= record);
+    let processor = match processor.map(usize::try_from) {
+        // Elsewhere the system would not tell the processor of a thread in a block, and the C library would not know.
+        Some(at) => Some(at.ok().filter(|at| at.saturating_add(8) <= record).ok_or(
+            "this C library keeps the processor (rseq) outside of its record of a thread (glibc 2.36 does not)",
+        )?),
+        None => None,
+    };
     let below = bytes.checked_sub(record).filter(|_| align.is_power_of_two() && align <= PAGE_BYTES);
     let below = below.ok_or_else(|| format!("storage of {bytes} bytes at multiples of {align} is not understood"))?;
     if id.saturating_add(4) > record {
