@@ -16,7 +16,7 @@ use crate::block::Block;
 use crate::host::{self, Left, ThreadWords};
 use crate::mask::{self, Mask};
 use crate::pending::Waiting;
-use crate::stack::{Place, Stack};
+use crate::stack::{self, Place, Stack};
 use crate::{affinity, cleanup, ends, ids, joins, keys, pending, side, starter, waits};
 
 /// The program's function of a thread, and the signals that it blocks.
@@ -149,9 +149,11 @@ fn end(id: u64, stack: Stack, block: Block, result: usize, mask: Mask) {
         first => {
             // Its guard is there.
             let place = stack.place();
-            place.unguard();
             std::mem::forget(stack);
-            side::at(first, move || Stack::at(place).keep());
+            // If the system refuses, the block is lost, and stays inaccessible here.
+            if place.unguard() {
+                side::at(first, move || Stack::at(place).keep());
+            }
         }
     }
     joins::leave(id);
@@ -163,6 +165,9 @@ fn end(id: u64, stack: Stack, block: Block, result: usize, mask: Mask) {
 /// Has a thread go on on another machine. `false`: there is no host, and it is here again.
 fn send(id: u64, stack: Place, block: &Block, program: usize, to: u16) -> bool {
     let (first, own) = (ids::machine_of(id), side::own_machine());
+    if first != own && !stack.unguard() {
+        return false; // the system has no room for it
+    }
     let (pushed, objects, values) = (cleanup::take(), ends::take(), keys::take());
     joins::leave(id);
     if first != to {
@@ -175,15 +180,12 @@ fn send(id: u64, stack: Place, block: &Block, program: usize, to: u16) -> bool {
     let (nice, signals) = (nice(), pending::take());
     let moving = Moving { id, stack, block: *block, name, nice, program, pushed, objects, values, signals };
     waits::end(id);
-    if first != own {
-        stack.unguard();
-    }
     if side::at_with(to, arrive, moving.clone()) {
         ids::act_as(0);
         return true;
     }
     if first != own {
-        side::at(own, move || stack.guard());
+        stack::or_end(side::at(own, move || stack.guard()));
         side::at(first, move || joins::note_machine(id, own));
     }
     moving.take_over();
@@ -198,7 +200,7 @@ fn arrive(moving: Moving) -> bool {
     }
     let started = starter::start(Box::new(move || go_on(moving))).is_some();
     if !started && is_away {
-        stack.unguard();
+        stack::or_end(stack.unguard());
     }
     started
 }

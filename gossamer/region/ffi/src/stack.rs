@@ -95,7 +95,11 @@ impl Place {
         if self.guard_bytes > 0 {
             guards().insert(self.block, self.guard_bytes);
         }
-        self.protect(libc::PROT_NONE)
+        let is_done = self.protect(libc::PROT_NONE);
+        if !is_done {
+            guards().remove(&self.block);
+        }
+        is_done
     }
 
     /// Removes the guard on this machine. `false`: the system refuses.
@@ -112,6 +116,16 @@ impl Place {
         // SAFETY: whole pages of the block, which is this stack's alone. Other machines have page tables of their own;
         // where the heap is a region, its page server changes the mapping there, and never touches it.
         self.guard_bytes == 0 || unsafe { libc::mprotect(start, self.guard_bytes, protection) } == 0
+    }
+}
+
+/// Ends the program where a guard could not be changed: it would be missing, or be in memory that has another use.
+pub(crate) fn or_end(is_done: bool) {
+    if !is_done {
+        gossamer::link::end(
+            "the system does not change the guard of a thread's stack (mprotect): allow the process more mappings \
+             (vm.max_map_count)",
+        )
     }
 }
 
