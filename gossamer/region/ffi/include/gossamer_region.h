@@ -117,6 +117,7 @@ struct gsm_thread_calls {
     int (*move)(int machine);
     int (*hold)(void);
     int (*free)(void);
+    int (*move_other)(pthread_t thread, int machine);
 };
 
 /* Not for programs: null in a program that is one process. */
@@ -154,6 +155,17 @@ static inline int gsm_thread_machine(void) {
 static inline int gsm_thread_move(int machine) {
     const struct gsm_thread_calls *calls = gsm_thread_calls_();
     return calls ? calls->move(machine) : machine == 0 ? 0 : EINVAL;
+}
+
+/* Asks another thread to go to a machine, and waits until it is there, for 2 s at most. It goes at its next call that
+ * may wait (a lock, barrier, join, sleep ..), or amid its own code; `--move asked`.
+ *
+ * Errors are those of gsm_thread_move, with EBUSY for a thread that was tied all the time, ESRCH (no such thread, or it
+ * has ended), EAGAIN (also: it has gone elsewhere meanwhile, or another request has taken the place of this one) and
+ * ETIMEDOUT (it waits, or is in a library). A message on stderr says why, once. */
+static inline int gsm_thread_move_other(pthread_t thread, int machine) {
+    const struct gsm_thread_calls *calls = gsm_thread_calls_();
+    return calls ? calls->move_other(thread, machine) : machine == 0 ? 0 : EINVAL;
 }
 
 /* From here to gsm_thread_free the calling thread does not move: for pointers and descriptors of a library that has

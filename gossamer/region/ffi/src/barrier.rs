@@ -14,7 +14,7 @@ use crate::PAGE_BYTES;
 use crate::real::real;
 use crate::side::KeptErrno;
 use crate::waits::{self, Kind};
-use crate::{gather, side, table, told};
+use crate::{gather, safe_points, side, table, told};
 
 /// Layout of the C library's barrier, so that a barrier may be initialised before its page is shared.
 #[repr(C)]
@@ -179,6 +179,7 @@ pub unsafe extern "C" fn pthread_barrier_wait(barrier: Pointer) -> c_int {
         }
         return real!(pthread_barrier_wait: fn(Pointer) -> c_int, barrier);
     };
+    safe_points::at_call();
     let _errno = KeptErrno::new();
     let common = ours.in_common_memory();
     let count = common.unwrap_or(ours).count.load(Ordering::SeqCst);
@@ -187,5 +188,6 @@ pub unsafe extern "C" fn pthread_barrier_wait(barrier: Pointer) -> c_int {
         Some(common) => waits::during(Kind::Barrier, barrier.addr(), None, || side::outside(|| common.meet(count))),
         None => gather::wait_for_all(barrier.addr(), count),
     };
+    safe_points::at_call();
     if is_serial { libc::PTHREAD_BARRIER_SERIAL_THREAD } else { 0 }
 }

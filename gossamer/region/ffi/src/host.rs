@@ -75,6 +75,7 @@ struct Arrival {
 pub(crate) struct ThreadWords {
     pub(crate) id: u64,
     pub(crate) noted: usize,
+    pub(crate) record: usize,
     /// Puts them where our code finds them on the program's side.
     pub(crate) put: fn(ThreadWords),
 }
@@ -150,6 +151,14 @@ pub(crate) fn thread_pointer() -> usize {
 /// Whether the calling thread is in the program's code, in a block.
 pub(crate) fn is_in_block() -> bool {
     IS_BLOCK.get()
+}
+
+/// From the program's code in a block: whether [`depart`] would find the thread's host.
+pub(crate) fn may_cross() -> bool {
+    let host = HOST.take();
+    let may = host.is_some();
+    HOST.set(host);
+    may
 }
 
 /// From the program's code in a block: blocks signals, and returns where the host waits. None: the thread is in no

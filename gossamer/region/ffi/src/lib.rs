@@ -14,16 +14,17 @@
 //!    later; `named.rs`, `copy.rs`: ranges that it names, and copies of the rest
 //! 4. `table.rs`: our own state that all machines share; `threads.rs`, `ids.rs`, `joins.rs`, `starter.rs`,
 //!    `own_stack.rs`, `stack.rs`, `cleanup.rs`, `ends.rs`: threads; `of_other.rs`: calls about another one; `keys.rs`:
-//!    their own values; `block.rs`, `host.rs`, `moves.rs`, `ties.rs`, `handles.rs`, `pending.rs`, `arithmetic.rs`:
-//!    threads that may move
+//!    their own values; `block.rs`, `host.rs`, `moves.rs`, `ties.rs`, `handles.rs`, `pending.rs`, `arithmetic.rs`,
+//!    `thread_calls.rs`: threads that may move; `record.rs`, `wishes.rs`, `safe_points.rs`, `callers.rs`, `sleeps.rs`,
+//!    `timer.rs`, `anywhere.rs`: and that others ask to
 //! 5. `line.rs`: queues of waiting threads, kept on one machine for each address; `mutex.rs`, `condvar.rs`,
 //!    `rwlock.rs`, `semaphore.rs`: locks built on them, each in the bytes of the C library's own; `gather.rs`,
 //!    `barrier.rs`: barriers; `sync.rs`: the mutexes and barriers of the header; `c11.rs`: C11's names; `waits.rs`,
 //!    `hang.rs`: which thread waits for which object, and the report of a program that hangs
 //! 6. `call.rs`, `trap.rs`, `stopped.rs`: system calls that are stopped, and answered here; `futex.rs`, `awaited.rs`:
 //!    waits on words of memory; `spawn.rs`: processes that the program starts
-//! 7. `mask.rs`, `signals.rs`; `process.rs`, `environment.rs`, `random.rs`: state of the process that all machines
-//!    have; `affinity.rs`, `openmp.rs`, `copyin.rs`: their processors, and OpenMP's threads on them
+//! 7. `mask.rs`, `signals.rs`; `process.rs`, `environment.rs`, `random.rs`, `results.rs`: state of the process that all
+//!    machines have; `affinity.rs`, `openmp.rs`, `copyin.rs`: their processors, and OpenMP's threads on them
 //! 8. `descriptors.rs`: our own descriptors; `files.rs`: those of the program and its open files; `direct.rs`: files
 //!    without `O_DIRECT`; `exec.rs`: the program becomes another one
 //! 9. `refused.rs`, `told.rs`: calls that cannot work on several machines, and messages; `report.rs`, `symbols.rs`:
@@ -41,6 +42,7 @@
 
 mod affinity;
 mod allocate;
+mod anywhere;
 mod arena;
 mod arithmetic;
 mod awaited;
@@ -49,6 +51,7 @@ mod bind;
 mod block;
 mod c11;
 mod call;
+mod callers;
 mod cleanup;
 mod condvar;
 mod copy;
@@ -94,14 +97,18 @@ mod pool;
 mod process;
 mod random;
 mod real;
+mod record;
 mod refused;
 mod report;
+mod results;
 mod runs;
 mod rwlock;
+mod safe_points;
 mod semaphore;
 mod side;
 mod signals;
 mod size_class;
+mod sleeps;
 mod spans;
 mod spawn;
 mod stack;
@@ -113,12 +120,15 @@ mod symbols;
 mod sync;
 mod table;
 mod theirs;
+mod thread_calls;
 mod thread_storage;
 mod threads;
 mod ties;
+mod timer;
 mod told;
 mod trap;
 mod waits;
+mod wishes;
 mod words;
 
 /// Status of a machine that cannot start, or go on.

@@ -16,6 +16,7 @@ use crate::block::Block;
 use crate::host::{self, Left, ThreadWords};
 use crate::mask::{self, Mask};
 use crate::pending::Waiting;
+use crate::record::{self, Answer, Record};
 use crate::stack::{self, Place, Stack};
 use crate::{affinity, cleanup, ends, ids, joins, keys, pending, side, starter, waits};
 
@@ -32,7 +33,7 @@ impl Begin {
     pub(crate) extern "C" fn run(at: usize) -> usize {
         // SAFETY: the caller of the thread keeps it, and waits.
         let Begin { mask, function, argument } = unsafe { &*std::ptr::with_exposed_provenance::<Begin>(at) };
-        mask::set_mask(*mask);
+        mask::set_mask(mask::of_program(*mask));
         // SAFETY: a thread's function of the program.
         let function = unsafe { std::mem::transmute::<usize, extern "C" fn(usize) -> usize>(*function) };
         function(*argument)
@@ -52,6 +53,9 @@ struct Moving {
     nice: c_int,
     /// Where it waits.
     program: usize,
+    /// Its function in the program, and its moves before this one.
+    function: usize,
+    moves: u32,
     /// Its cleanup handlers, its objects with their destructors, and its values of keys.
     pushed: Vec<usize>,
     objects: Vec<(usize, usize)>,
@@ -66,6 +70,7 @@ pub(crate) fn begin(id: u64, stack: Stack, block: Block, begin: Begin) -> bool {
     forget_the_last();
     ids::act_as(id);
     waits::begin(id);
+    record::begin(id, Record::new(begin.function, 0, true, stack.range().len()));
     block.fill();
     let left = call(id, &stack, &block, &begin);
     go_through(id, stack, block, left)
@@ -98,8 +103,9 @@ fn words_of(id: u64) -> ThreadWords {
     fn put(words: ThreadWords) {
         ids::act_as(words.id);
         waits::take_over(words.noted);
+        record::take_over(words.record);
     }
-    ThreadWords { id, noted: waits::noted(), put }
+    ThreadWords { id, noted: waits::noted(), record: record::noted(), put }
 }
 
 /// The calling thread's niceness.
@@ -158,6 +164,9 @@ fn end(id: u64, stack: Stack, block: Block, result: usize, mask: Mask) {
     }
     joins::leave(id);
     waits::end(id);
+    if let Some(ask) = record::end(id) {
+        ask.answer(Answer::Ended);
+    }
     joins::end(id, result);
     ids::act_as(0);
 }
@@ -165,9 +174,8 @@ fn end(id: u64, stack: Stack, block: Block, result: usize, mask: Mask) {
 /// Has a thread go on on another machine. `false`: there is no host, and it is here again.
 fn send(id: u64, stack: Place, block: &Block, program: usize, to: u16) -> bool {
     let (first, own) = (ids::machine_of(id), side::own_machine());
-    if first != own && !stack.unguard() {
-        return false; // the system has no room for it
-    }
+    // The system may have no room for that.
+    let is_open = first == own || stack.unguard();
     let (pushed, objects, values) = (cleanup::take(), ends::take(), keys::take());
     joins::leave(id);
     if first != to {
@@ -177,18 +185,27 @@ fn send(id: u64, stack: Place, block: &Block, program: usize, to: u16) -> bool {
     let mut name = Name::default();
     // SAFETY: the name has room.
     unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
-    let (nice, signals) = (nice(), pending::take());
-    let moving = Moving { id, stack, block: *block, name, nice, program, pushed, objects, values, signals };
+    let (function, moves) = record::own().map_or((0, 0), |record| (record.function, record.moves));
     waits::end(id);
-    if side::at_with(to, arrive, moving.clone()) {
+    let ask = record::end(id);
+    let (block, nice, signals) = (*block, nice(), pending::take());
+    let moving =
+        Moving { id, stack, block, name, nice, program, function, moves, pushed, objects, values, signals };
+    if is_open && side::at_with(to, arrive, moving.clone()) {
         ids::act_as(0);
+        if let Some(ask) = ask {
+            ask.went(to);
+        }
         return true;
     }
     if first != own {
-        stack::or_end(side::at(own, move || stack.guard()));
+        stack::or_end(!is_open || side::at(own, move || stack.guard()));
         side::at(first, move || joins::note_machine(id, own));
     }
-    moving.take_over();
+    moving.take_over(moves);
+    if let Some(ask) = ask {
+        ask.answer(Answer::NoRoom);
+    }
     false
 }
 
@@ -211,7 +228,8 @@ fn go_on(moving: Moving) -> bool {
     forget_the_last();
     Arithmetic::reset();
     ids::act_as(id);
-    moving.take_over();
+    let moves = moving.moves.saturating_add(1);
+    moving.take_over(moves);
     block.arrive();
     // SAFETY: the machine that it left has sent it here, once.
     let left = unsafe { host::go_on(block.pointer, host::context_at(program), words_of(id), 0) };
@@ -219,9 +237,10 @@ fn go_on(moving: Moving) -> bool {
 }
 
 impl Moving {
-    /// Gives the calling host what our code keeps for the thread.
-    fn take_over(self) {
+    /// Gives the calling host what our code keeps for the thread, which has moved so many times.
+    fn take_over(self, moves: u32) {
         waits::begin(self.id);
+        record::begin(self.id, Record::new(self.function, moves, true, self.stack.range().len()));
         // SAFETY: a name that ends with a zero.
         unsafe { libc::prctl(libc::PR_SET_NAME, self.name.as_ptr()) };
         if nice() != self.nice {

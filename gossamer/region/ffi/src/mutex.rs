@@ -11,7 +11,7 @@ use region_calls::call;
 use crate::real::real;
 use crate::semaphore::Count;
 use crate::waits::{self, Kind};
-use crate::{ids, refused, side, table};
+use crate::{ids, refused, safe_points, side, table};
 
 /// Layout of the C library's mutex, as far as its initialisers depend on it: all zero but for `kind`.
 #[repr(C)]
@@ -96,6 +96,7 @@ fn wait(count: &Count) -> Result<(), c_int> {
 }
 
 fn wait_until(count: &Count, clock: libc::clockid_t, time: *const timespec) -> Result<(), c_int> {
+    safe_points::at_call();
     if count.try_take() {
         return Ok(());
     }
@@ -161,7 +162,10 @@ pub unsafe extern "C" fn pthread_mutex_destroy(mutex: Pointer) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_mutex_lock(mutex: Pointer) -> c_int {
     match ours(mutex) {
-        Some(mutex) => mutex.lock(wait),
+        Some(mutex) => {
+            safe_points::at_call();
+            mutex.lock(wait)
+        }
         None => real!(pthread_mutex_lock: fn(Pointer) -> c_int, mutex),
     }
 }

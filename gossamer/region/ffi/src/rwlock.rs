@@ -12,7 +12,7 @@ use trust::link::wait_in_line;
 
 use crate::real::real;
 use crate::waits::{self, Kind};
-use crate::{ids, line, side, table};
+use crate::{ids, line, safe_points, side, table};
 
 #[derive(Default)]
 struct Lock {
@@ -141,6 +141,7 @@ pub(crate) fn holders(address: usize) -> (u64, u32) {
 }
 
 fn lock(address: usize, write: bool) -> c_int {
+    safe_points::at_call();
     let (taker, kind) = (Taker::new(write), if write { Kind::Write } else { Kind::Read });
     waits::during(kind, address, None, || side::at(line::home_of(address), move || take(address, taker, None)))
 }
@@ -154,6 +155,7 @@ fn try_lock(address: usize, write: bool) -> c_int {
 }
 
 fn timed_lock(address: usize, write: bool, clock: clockid_t, time: *const timespec) -> c_int {
+    safe_points::at_call();
     // SAFETY: the caller's.
     let time = unsafe { *time };
     if !side::is_time(&time) {

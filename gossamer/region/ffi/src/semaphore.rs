@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::real::real;
 use crate::waits::{self, Kind};
-use crate::{arena, line, side, table, told};
+use crate::{arena, line, safe_points, side, table, told};
 
 /// A count in the program's memory: holders and waiters, less the initial value.
 pub(crate) struct Count {
@@ -115,7 +115,9 @@ pub unsafe extern "C" fn sem_destroy(sem: Sem) -> c_int {
 pub unsafe extern "C" fn sem_wait(sem: Sem) -> c_int {
     match count(sem) {
         Some(count) => {
+            safe_points::at_call();
             count.take(None);
+            safe_points::at_call();
             0
         }
         None => {
@@ -171,6 +173,7 @@ pub unsafe extern "C" fn sem_clockwait(sem: Sem, clock: libc::clockid_t, time: *
 }
 
 fn wait_until(count: &Count, clock: libc::clockid_t, time: &libc::timespec) -> c_int {
+    safe_points::at_call();
     match side::is_time(time) {
         _ if count.try_take() => 0,
         true if count.take(Some(side::until(clock, time))) => 0,

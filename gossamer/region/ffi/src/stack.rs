@@ -84,12 +84,17 @@ impl Stack {
 
     /// Returns the part that the thread may use.
     pub(crate) fn range(&self) -> Range<usize> {
-        let bottom = self.0.block + self.0.guard_bytes;
-        bottom..bottom + self.0.bytes
+        self.0.range()
     }
 }
 
 impl Place {
+    /// Returns the part that the thread may use.
+    pub(crate) fn range(&self) -> Range<usize> {
+        let bottom = self.block + self.guard_bytes;
+        bottom..bottom + self.bytes
+    }
+
     /// On a worker: makes the guard on this machine. `false`: the system refuses.
     pub(crate) fn guard(&self) -> bool {
         if self.guard_bytes > 0 {

@@ -15,10 +15,13 @@ use crate::block::{self, Block};
 use crate::mask::{self, Mask};
 use crate::moves::{self, Begin};
 use crate::real::real;
+use crate::record::{self, Record};
 use crate::stack::{GUARD_BYTES, Stack};
 use crate::table::{self, table};
 use crate::waits::{self, Kind};
-use crate::{affinity, arena, copy, ends, ids, joins, magazine, objects, openmp, refused, side, starter, trap};
+use crate::{
+    affinity, arena, copy, ends, ids, joins, magazine, objects, openmp, refused, safe_points, side, starter, trap,
+};
 
 /// Stack of the program's functions, by default.
 const STACK_BYTES: usize = 8 << 20;
@@ -178,6 +181,7 @@ pub(crate) fn first(start: Start, end: fn() -> !) -> Option<impl FnOnce() + Send
 fn run(start: Start, stack: Stack, end: Option<fn() -> !>) {
     ids::act_as(start.id);
     waits::begin(start.id);
+    record::begin(start.id, Record::new(start.function, 0, false, start.stack_bytes));
     start.inherited.take_over();
     let Range { start: bottom, end: top } = stack.range();
     // SAFETY: memory that is the thread's until it is freed below, when nothing runs on it any more.
@@ -198,6 +202,7 @@ fn run(start: Start, stack: Stack, end: Option<fn() -> !>) {
         end();
     }
     waits::end(start.id);
+    record::end(start.id); // no question is put to one that stays
     joins::end(start.id, result);
     ids::act_as(0);
 }
@@ -222,6 +227,7 @@ pub unsafe extern "C" fn pthread_create(
             id, attr, function, argument
         );
     }
+    safe_points::at_call();
     let (mut state, mut stack_bytes, mut guard_bytes) = (libc::PTHREAD_CREATE_JOINABLE, STACK_BYTES, GUARD_BYTES);
     let (mut given_stack, mut given_bytes) = (std::ptr::null_mut(), 0);
     if !attr.is_null() {
@@ -331,8 +337,11 @@ unsafe fn join(id: pthread_t, result: *mut *mut c_void, time: Option<Duration>) 
     if id == ids::own() {
         return libc::EDEADLK;
     }
+    safe_points::at_call();
     let wait = || side::at(ids::machine_of(id), move || joins::join(id, time));
-    let value = match waits::during(Kind::Join, id as usize, time, wait) {
+    let joined = waits::during(Kind::Join, id as usize, time, wait);
+    safe_points::at_call();
+    let value = match joined {
         Ok(value) => value,
         Err(errno) => return errno,
     };

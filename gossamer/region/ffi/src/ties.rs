@@ -11,10 +11,10 @@ use std::sync::atomic::Ordering;
 use crate::handles::{self, Kind};
 use crate::told::tell_once;
 use crate::words::words;
-use crate::{affinity, block, host, ids, magazine, mask, openmp, side, table};
+use crate::{affinity, block, host, ids, magazine, mask, openmp, record, side, table};
 
 thread_local! {
-    /// Calls of `gsm_thread_hold` that have not been taken back.
+    /// Calls of `gsm_thread_hold` that have not been taken back, here and in the thread's record.
     static HOLDS: Cell<u32> = const { Cell::new(0) };
     /// Whether the thread's function has ended.
     static ENDS: Cell<bool> = const { Cell::new(false) };
@@ -28,7 +28,7 @@ struct Tie {
     cure: &'static str,
 }
 
-const MAIN: Tie = Tie {
+const OF_MAIN: Tie = Tie {
     what: "it is the main thread, in whose storage constructors may have left addresses",
     cure: "move threads of pthread_create",
 };
@@ -36,7 +36,7 @@ const TEAM: Tie = Tie {
     what: "the program has OpenMP, whose teams have addresses of one machine's threads",
     cure: "say where threads start (--threads-at)",
 };
-const HELD: Tie = Tie { what: "gsm_thread_hold holds it", cure: "call gsm_thread_free before" };
+const HELD_BY_ITSELF: Tie = Tie { what: "gsm_thread_hold holds it", cure: "call gsm_thread_free before" };
 const ENDING: Tie = Tie { what: "its function has ended, and destructors run", cure: "move before" };
 const IN_HANDLER: Tie = Tie {
     what: "a handler of a signal runs, or was left by siglongjmp",
@@ -66,37 +66,27 @@ const BOUND: Tie = Tie {
 const POLICY: Tie = Tie { what: "it has another scheduling policy than SCHED_OTHER", cure: "set that before" };
 const SEGMENT: Tie = Tie { what: "it uses the segment register gs", cure: "set its base to 0 before" };
 
-/// Functions for threads that the header calls.
-#[repr(C)]
-pub struct Calls {
-    machine: extern "C" fn() -> c_int,
-    go: extern "C" fn(c_int) -> c_int,
-    hold: extern "C" fn() -> c_int,
-    free: extern "C" fn() -> c_int,
+const MAPPED: Tie = Tie {
+    what: "the program has set a locale, to whose tables it may have pointers amid its own code",
+    cure: "ask while it makes calls that may wait",
+};
+
+fn set_holds(holds: u32) {
+    HOLDS.set(holds);
+    if let Some(record) = record::own() {
+        record.note_holds(holds);
+    }
 }
 
-static CALLS: Calls = Calls { machine, go, hold, free };
-
-/// Entry point of the header for threads; the number in the name is its version. Null: the program was not started by
-/// `gossamer-launch run --region`.
-#[unsafe(no_mangle)]
-pub extern "C" fn gossamer_region_threads_1() -> *const Calls {
-    if side::is_in_program() { &raw const CALLS } else { std::ptr::null() }
-}
-
-extern "C" fn machine() -> c_int {
-    side::own_machine().into()
-}
-
-extern "C" fn hold() -> c_int {
-    HOLDS.set(HOLDS.get().saturating_add(1));
+pub(crate) extern "C" fn hold() -> c_int {
+    set_holds(HOLDS.get().saturating_add(1));
     0
 }
 
-extern "C" fn free() -> c_int {
+pub(crate) extern "C" fn free() -> c_int {
     match HOLDS.get().checked_sub(1) {
         Some(holds) => {
-            HOLDS.set(holds);
+            set_holds(holds);
             0
         }
         None => libc::EINVAL,
@@ -122,7 +112,7 @@ fn is_in_handler(now: usize) -> bool {
     now < HANDLER.get()
 }
 
-extern "C" fn go(to: c_int) -> c_int {
+pub(crate) extern "C" fn go(to: c_int) -> c_int {
     let Some(to) = u16::try_from(to).ok().filter(|to| *to < side::machines()) else { return libc::EINVAL };
     if to == side::own_machine() {
         return 0;
@@ -139,9 +129,9 @@ extern "C" fn go(to: c_int) -> c_int {
     }
     // From before the look for ties until the thread is there: a handler could tie it, and take blocks of this machine.
     let before = mask::block();
-    let error = match tie() {
+    let error = match found() {
         Some(tie) => {
-            tell(&tie);
+            tell(TIES[tie]);
             libc::EBUSY
         }
         None => depart(to),
@@ -158,27 +148,53 @@ fn tell(tie: &Tie) {
     });
 }
 
+/// All ties, in the order in which they are looked for; a tie is known by its place here.
+const TIES: [&Tie; 14] = [
+    &TEAM,
+    &OF_MAIN,
+    &HELD_BY_ITSELF,
+    &ENDING,
+    &IN_HANDLER,
+    &STACK,
+    &LOADED,
+    &LOCALE,
+    &LOCALES,
+    &CONVERSION,
+    &BOUND,
+    &POLICY,
+    &SEGMENT,
+    &MAPPED,
+];
+pub(crate) const MAIN: u8 = 1;
+pub(crate) const HELD: u8 = 2;
+/// The last one, which holds amid the program's own code only.
+pub(crate) const TABLES: usize = 13;
+
+/// Returns a tie and its cure, in words.
+pub(crate) fn in_words(tie: u8) -> String {
+    TIES.get(usize::from(tie)).map_or_else(String::new, |Tie { what, cure }| format!("{what}; {cure}"))
+}
+
 /// Returns the calling thread's first tie, if it has one.
-fn tie() -> Option<Tie> {
+pub(crate) fn found() -> Option<usize> {
     let place = 0_u8;
     let now = (&raw const place).addr();
-    let ties = [
-        (!host::is_in_block() && side::outside(openmp::has_teams), TEAM),
-        (!host::is_in_block(), MAIN),
-        (HOLDS.get() > 0, HELD),
-        (ENDS.get(), ENDING),
-        (is_in_handler(now) || is_on_signal_stack(), IN_HANDLER),
-        (!table::is_shared(now), STACK),
-        (table::table().has_loaded.load(Ordering::SeqCst) != 0, LOADED),
-        (host::is_in_block() && block::has_added(), LOADED),
-        (has_own_locale(), LOCALE),
-        (host::is_in_block() && handles::has(Kind::Locale), LOCALES),
-        (host::is_in_block() && handles::has(Kind::Conversion), CONVERSION),
-        (affinity::is_bound(), BOUND),
-        (has_own_policy(), POLICY),
-        (uses_gs(), SEGMENT),
+    let is_tied: [bool; TABLES] = [
+        !host::is_in_block() && side::outside(openmp::has_teams),
+        !host::is_in_block(),
+        HOLDS.get() > 0,
+        ENDS.get(),
+        is_in_handler(now) || is_on_signal_stack(),
+        !table::is_shared(now),
+        table::table().has_loaded.load(Ordering::SeqCst) != 0 || host::is_in_block() && block::has_added(),
+        has_own_locale(),
+        host::is_in_block() && handles::has(Kind::Locale),
+        host::is_in_block() && handles::has(Kind::Conversion),
+        affinity::is_bound(),
+        has_own_policy(),
+        uses_gs(),
     ];
-    ties.into_iter().find(|(is_tied, _)| *is_tied).map(|(_, tie)| tie)
+    is_tied.into_iter().position(|is_tied| is_tied)
 }
 
 fn has_own_policy() -> bool {
@@ -231,7 +247,7 @@ fn set_signal_stack(stack: &libc::stack_t) {
 }
 
 /// With signals blocked: goes to another machine. Returns 0, or the error for which the thread is still here.
-fn depart(to: u16) -> c_int {
+pub(crate) fn depart(to: u16) -> c_int {
     // Blocks at hand are this machine's.
     magazine::end();
     words().has_magazines.set(false);

@@ -21,7 +21,7 @@ use libc::{seccomp_data, siginfo_t, sock_filter, sock_fprog};
 
 use crate::call::{Call, OPERATION, WITH_SECOND};
 use crate::real::real;
-use crate::{arena, side, table};
+use crate::{arena, side, table, ties};
 
 /// Registers of a stopped thread: those of the call's number, its arguments and its result.
 #[cfg(target_arch = "x86_64")]
@@ -136,7 +136,7 @@ fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
             // SAFETY: a handler of the program; one that takes the signal alone does not look at the others.
             let handler =
                 unsafe { mem::transmute::<usize, extern "C" fn(c_int, *mut siginfo_t, *mut c_void)>(handler) };
-            handler(signal, info, context);
+            ties::in_handler(|| handler(signal, info, context));
         }
     }
 }

@@ -136,6 +136,11 @@ pub(crate) fn during<R>(kind: Kind, object: usize, limit: Option<Duration>, f: i
     result
 }
 
+/// Returns the kind of the present wait of a thread of this machine, if it waits.
+pub(crate) fn kind_of(thread: u64) -> Option<Kind> {
+    Some(threads().as_ref()?.get(&thread)?.of(thread)?.kind)
+}
+
 /// Whether a thread of this machine does not wait.
 pub(crate) fn is_one_running() -> bool {
     let runs = |noted: &Arc<Noted>| noted.kind.load(Ordering::Relaxed) == 0;

@@ -21,6 +21,10 @@ const WAYS: [(&str, &[&str], &str, &str); 4] = [
     ("three_by_tcp", THREE_TCP_ASKED, "3", "200"),
 ];
 
+/// Ways of threads that others ask, with their machines, and their moves.
+const ASKED_WAYS: [(&str, &[&str], &str, &str); 3] =
+    [("shm", TWO_ASKED, "2", "500"), ("tcp", TWO_TCP_ASKED, "2", "500"), ("two_hosts", TWO_HOSTS_ASKED, "2", "100")];
+
 /// A reason for which a thread stays, and what the message says of it.
 const TIES: [(&str, &str); 11] = [
     ("main", "it is the main thread, in whose storage constructors may have left addresses; move threads of"),
@@ -50,6 +54,14 @@ pub fn trials(place: &Arc<Place>, is_ignored: bool) -> Vec<Trial> {
                 let expected = if file == "moves.c" { "moves: ok\n".to_owned() } else { of_cpp(machines) };
                 same(file, succeeded(&done)?, &expected)
             };
+            let name = format!("moves::{way}::{}", file.replace('.', "_"));
+            trials.push(Trial::test(name, test).with_ignored_flag(is_ignored));
+        }
+    }
+    for (way, starter, machines, times) in ASKED_WAYS {
+        for (file, compiler) in [("asked.c", "gcc"), ("anywhere.c", "gcc"), ("anywhere.cpp", "g++")] {
+            let place = Arc::clone(place);
+            let test = move || asked(&place, (file, compiler), starter, [machines, times]);
             let name = format!("moves::{way}::{}", file.replace('.', "_"));
             trials.push(Trial::test(name, test).with_ignored_flag(is_ignored));
         }
@@ -102,6 +114,20 @@ fn build(place: &Place, file: &str, compiler: &str) -> Result<PathBuf, Failed> {
         .arg("-lm");
     succeeded(&run(&mut command)?)?;
     Ok(built)
+}
+
+/// Threads go where others ask them to, at their calls and amid their code.
+fn asked(place: &Place, (file, compiler): (&str, &str), starter: &[&str], words: [&str; 2]) -> Result<(), Failed> {
+    let built = build(place, file, compiler)?;
+    let done = run(start(place, starter, &built).args(words))?;
+    let name = file.split('.').next().unwrap_or_default();
+    same(file, succeeded(&done)?, &format!("{name}: ok\n"))?;
+    let told = String::from_utf8_lossy(&done.stderr);
+    // The programs in C have threads that stay.
+    match compiler == "g++" || told.contains("gsm_thread_move_other: thread 0x6753") {
+        true => Ok(()),
+        false => Err(format!("nothing tells why a thread stays: {told}").into()),
+    }
 }
 
 /// A thread that is tied stays, is told to what, and goes when it no longer is.
