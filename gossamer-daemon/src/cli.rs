@@ -12,6 +12,7 @@ mod output;
 mod run;
 pub(crate) mod size;
 mod target;
+mod threads;
 mod top;
 mod upgrade;
 pub(crate) mod view;
@@ -51,6 +52,10 @@ enum Command {
     Logs(ask::Logs),
     /// Shows the activity of a program's workers each second, as `top` does for processes
     Top(top::Top),
+    /// Lists the threads of a C program over several machines (--region)
+    Threads(threads::Threads),
+    /// Asks a thread of such a program to go to another machine (--move)
+    Move(threads::Move),
     /// Shows where each fiber of a program waits
     Dump(view::Dump),
     /// Records a program's workers for some seconds, for Perfetto and chrome://tracing
@@ -104,6 +109,8 @@ pub fn main() -> ExitCode {
         Command::Check(ask) => check::main(&ask),
         Command::Logs(logs) => logs.main(),
         Command::Top(top) => top.main(),
+        Command::Threads(threads) => threads.main(),
+        Command::Move(one) => one.main(),
         Command::Dump(dump) => dump.main(),
         Command::Trace(trace) => trace.main(),
         Command::View(view) => view.main(),

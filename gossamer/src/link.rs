@@ -28,6 +28,7 @@ use crate::fabric::{self, with};
 use crate::remote::connections::{self, SharePath};
 pub use crate::remote::gate::Gate;
 pub use crate::view::tasks::{BUSIEST_MAX, TaskSample, TasksSample};
+pub use crate::view::threads::{DONE, ThreadSample, Threads};
 
 /// Share of the objects of `gossamer-heap`.
 pub const HEAP: ShareId = ShareId(0);
@@ -118,6 +119,12 @@ where
 /// somebody looks. The first call counts.
 pub fn show_tasks(show: fn() -> TasksSample) {
     crate::view::tasks::show(show);
+}
+
+/// From now on the view of the program has the C threads of this machine, and asks them to move: on threads of its own.
+/// The first call counts.
+pub fn show_threads(threads: Threads) {
+    crate::view::threads::show(threads);
 }
 
 /// Returns whether the calling worker reaches other machines: those of a machine are connected one after the other, and
@@ -272,7 +279,7 @@ fn connection(machine: u16) -> Result<Rc<dyn SharePath>, Error> {
 #[cfg(test)]
 mod tests {
     /// Functions that safe code may call at any time: they change no memory in which a crate above has its values.
-    const SAFE: [&str; 26] = [
+    const SAFE: [&str; 27] = [
         "heap_bytes",
         "with_page_servers",
         "main_with_status",
@@ -284,6 +291,7 @@ mod tests {
         "spawn_by_load",
         "loads",
         "show_tasks",
+        "show_threads",
         "is_connected",
         "has_page_servers",
         "page_server",

@@ -94,11 +94,17 @@ impl Address {
 
     /// Fetches `what` from the view.
     pub(super) fn get(&self, what: &str, limit: Duration) -> Result<Vec<u8>, String> {
+        self.request("GET", what, limit)
+    }
+
+    /// Sends a request without a body, and returns the answer's.
+    pub(super) fn request(&self, method: &str, what: &str, limit: Duration) -> Result<Vec<u8>, String> {
         let host = &self.host;
         let failed = |error: io::Error| format!("{host}: {error}{}", cure(&error));
         let mut stream = connect(host).map_err(failed)?;
         stream.set_write_timeout(Some(LIMIT)).map_err(failed)?;
-        let request = format!("GET {}{what} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n", self.path);
+        let path = &self.path;
+        let request = format!("{method} {path}{what} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).map_err(failed)?;
         let end = deadline_after(limit);
         let mut bytes = Vec::new();

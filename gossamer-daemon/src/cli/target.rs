@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use gossamer::control::Look;
-use gossamer::view::source::{Answer, dump_text};
+use gossamer::view::source::{Answer, MOVE_LIMIT, dump_text, move_text};
 use gossamer::view::{Snapshot, Snapshots, Source, chrome};
 
 use super::address::{Address, LIMIT as WEB_LIMIT, STDIN};
@@ -29,12 +29,12 @@ pub(super) struct Target {
 
     /// The program, as `gossamer-launch ps` names it, or the address of its view (http://..), or `-` to read that
     /// address from standard input [default: the running program]
-    program: Option<String>,
+    pub(super) program: Option<String>,
 
     /// Read the token of that address from FILE, of mode 0600, or from standard input (`-`) [default:
     /// $GOSSAMER_VIEW_TOKEN, or the token in the address, where others on this host may see it]
     #[arg(long, value_name = "FILE", requires = "program")]
-    token_file: Option<PathBuf>,
+    pub(super) token_file: Option<PathBuf>,
 }
 
 /// A watched program.
@@ -125,6 +125,18 @@ impl Watched {
             Watched::Web(address) => {
                 let body = address.get("dump", WEB_LIMIT)?;
                 Ok((String::from_utf8_lossy(&body).into_owned(), Vec::new()))
+            }
+        }
+    }
+
+    /// Asks a thread to go to a machine; returns [`DONE`](gossamer::view::threads::DONE), or why it has not.
+    pub(super) fn send_thread(&self, thread: u64, machine: u16) -> Result<String, String> {
+        match self {
+            Watched::Rack(source, _) => Ok(move_text(&source.look(Look::Move { thread, machine }, MOVE_LIMIT))),
+            Watched::Web(address) => {
+                let what = format!("move?thread={thread}&machine={machine}");
+                let body = address.request("POST", &what, MOVE_LIMIT.saturating_add(WEB_LIMIT))?;
+                Ok(String::from_utf8_lossy(&body).into_owned())
             }
         }
     }

@@ -66,7 +66,8 @@ The address that is printed holds a token: who has it may look, nobody else. Und
   the same
   dump           what all fibers wait for, and the stacks of workers that do not answer
   trace.json?seconds=S
-Nothing there changes anything. While nobody looks, the program is neither asked nor woken. Ctrl-C ends it.";
+Nothing there changes anything, but `POST move?thread=ID&machine=N`, which asks a thread of a C program that was \
+started with --move to go to that machine. While nobody looks, the program is neither asked nor woken. Ctrl-C ends it.";
 
 /// Prints the missing parts; status 0 if there are none.
 fn report(troubles: &[String]) -> ExitCode {

@@ -77,6 +77,11 @@ fn answer(machine: u16, look: Look) -> Vec<u8> {
             MachineSample { program, machine, host, up_ms: 5000, workers, stacks, ..MachineSample::default() }
                 .to_bytes()
         }
+        Look::Move { thread, machine: to } => match (machine, thread) {
+            (0, 7) => "done".into(),
+            (0, 8) => format!("thread 0x8 stays, and not on machine {to}: it is tied").into_bytes(),
+            _ => Vec::new(),
+        },
         Look::Dump => format!("fibers of machine {machine}\nand more").into_bytes(),
         Look::Trace(time) => {
             let worker = gossamer::view::chrome::WorkerTrace {

@@ -13,6 +13,14 @@ pub enum Look {
     Dump,
     /// A trace of all workers for so long, at most [`Look::TRACE_MAX`].
     Trace(#[serde(deserialize_with = "not_too_long")] Duration),
+    /// Asks a thread of a C program to go to a machine: the answer is the outcome, or empty where another machine is
+    /// asked.
+    Move {
+        /// Id of the thread.
+        thread: u64,
+        /// Number of the machine.
+        machine: u16,
+    },
 }
 
 impl Look {

@@ -10,7 +10,7 @@ use trust::link::later;
 use super::chrome::MachineTrace;
 use super::probe::{LOOK_AGAIN, Probes};
 use super::sample::{MachineSample, workers};
-use super::stacks;
+use super::{stacks, threads};
 use crate::control::{Control, Look, MAX_SEEN_BYTES, Message};
 
 /// Time after a request for a sample during which the machine counts as watched.
@@ -39,6 +39,7 @@ impl Answers {
         match look {
             Look::Sample => self.sample(reply),
             Look::Dump => drop(spawn(move || reply(dump().into_bytes()))),
+            Look::Move { thread, machine } => drop(spawn(move || reply(threads::go(thread, machine).into_bytes()))),
             Look::Trace(time) => drop(spawn(move || reply(MachineTrace::take(time).to_bytes()))),
         }
     }

@@ -7,12 +7,12 @@
 //! - [`source`]: a program on any host, as its viewer sees it; [`Here`]: one that is this process; [`snapshot`]: the
 //!   last sample of each machine, and alerts; [`rates`]: changes between two; [`looks`]: questions on their way to the
 //!   thread that talks to the machines; [`backlog`]: waiting parts of the answers
-//! - [`mod@tasks`]: tasks of a machine, as the crate above that has them tells
+//! - [`mod@tasks`], [`threads`]: tasks and C threads of a machine, as the crates above that have them tell
 //! - [`chrome`]: a trace, as Chrome's JSON
 //! - with the feature `view`: `text`, the metrics; `page`, the page; `http` and `server`, which serve both
 //!
-//! Invariants: without a viewer nothing is sampled, sent or woken; all is read-only; nothing of it is on the path
-//! of a request.
+//! Invariants: without a viewer nothing is sampled, sent or woken; all is read-only but a move of a thread, for which
+//! the program was started; nothing of it is on the path of a request.
 
 pub(crate) mod answer;
 pub mod backlog;
@@ -34,6 +34,7 @@ mod stacks;
 pub mod tasks;
 #[cfg(feature = "view")]
 pub mod text;
+pub mod threads;
 pub(crate) mod traffic;
 
 use std::sync::Arc;

@@ -12,6 +12,7 @@ use super::probe::Probes;
 pub use super::probe::ROUND_TRIP_BOUNDS_NS;
 use super::stacks::Stack;
 use super::tasks::{self, TasksSample};
+use super::threads::{self, ThreadSample};
 use super::traffic;
 use crate::losses::record;
 use crate::rack::{Program, try_program};
@@ -53,6 +54,9 @@ pub struct MachineSample {
     /// Tasks there.
     #[serde(default)]
     pub tasks: TasksSample,
+    /// Threads of a C program there.
+    #[serde(default)]
+    pub threads: Vec<ThreadSample>,
     /// Stacks of workers that do not come to their loop, by the worker's number. Sampled anew every few seconds.
     #[serde(default)]
     pub stacks: Vec<(usize, Stack)>,
@@ -174,6 +178,7 @@ impl MachineSample {
             published: names::published().into_iter().map(NamedTrust::of).collect(),
             lost: record::all().into_iter().map(|loss| (loss.machine, loss.cause)).collect(),
             tasks: tasks::take(),
+            threads: threads::take(),
             stacks: (program.trustees.iter().enumerate())
                 .filter_map(|(place, worker)| Some((place, probes.stack_of(*worker)?)))
                 .collect(),

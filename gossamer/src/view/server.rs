@@ -1,4 +1,5 @@
-//! Server of a program's view over HTTP: the page, its data, the metrics. It is read-only.
+//! Server of a program's view over HTTP: the page, its data, the metrics. It is read-only, but for `POST move`, which
+//! asks a thread of a C program that was started with `--move` to go to another machine.
 //!
 //! Access: with the token, in the path or as a bearer, and for this very address. Requests that other sites cause in a
 //! browser are refused (`Sec-Fetch-Site`, `Host`). Without a file with a token, only this host has access.
@@ -168,6 +169,12 @@ fn take(mut stream: TcpStream, address: IpAddr, shared: &Arc<Shared>) {
     let _ = thread::Builder::new().name("gossamer-http".to_owned()).spawn(serve);
 }
 
+/// Reads the thread and the machine of a path that ends with `?thread=7&machine=2`.
+fn parse_move(path: &str) -> Option<Look> {
+    let (thread, machine) = path.split_once("?thread=")?.1.split_once("&machine=")?;
+    Some(Look::Move { thread: thread.parse().ok()?, machine: machine.parse().ok()? })
+}
+
 impl Shared {
     /// Answers a request with the token; `visitor` is authenticated from then on.
     fn answer(&self, request: &Request, visitor: &mut Visitor) -> Result<Answer, Status> {
@@ -180,7 +187,7 @@ impl Shared {
 
     /// Returns the requested path, if the request may have access.
     fn what<'r>(&self, request: &'r Request) -> Result<&'r str, Status> {
-        if request.method != "GET" {
+        if !["GET", "POST"].contains(&request.method.as_str()) {
             return Err(Status::METHOD);
         }
         if !request.header("host")?.is_some_and(|host| self.is_own(host)) {
@@ -202,6 +209,9 @@ impl Shared {
     }
 
     fn look(&self, what: &str, request: &Request) -> Result<Answer, Status> {
+        if (request.method == "POST") != (what == "move") {
+            return Err(Status::METHOD);
+        }
         let ok = |content_type, body| Answer { status: Status::OK, content_type, policy: None, body };
         match what {
             "" => Ok(Answer { policy: Some(page::policy()), ..ok("text/html; charset=utf-8", page::PAGE.into()) }),
@@ -225,6 +235,11 @@ impl Shared {
                 let time = time.min(Look::TRACE_MAX);
                 let answer = self.source.look(Look::Trace(time), super::snapshot::ANSWER_LIMIT * 10);
                 Ok(ok("application/json", super::chrome::of_answer(&answer).0.into_bytes()))
+            }
+            "move" => {
+                let look = parse_move(&request.path).ok_or(Status::BAD)?;
+                let answer = self.source.look(look, super::source::MOVE_LIMIT);
+                Ok(ok("text/plain; charset=utf-8", super::source::move_text(&answer).into_bytes()))
             }
             _ => Err(Status::NOT_FOUND),
         }

@@ -35,7 +35,7 @@ pub trait Source: Send + Sync {
 pub fn answer_limit(look: Look, limit: Duration) -> Duration {
     match look {
         Look::Trace(time) => time.saturating_add(limit),
-        Look::Sample | Look::Dump => limit,
+        Look::Sample | Look::Dump | Look::Move { .. } => limit,
     }
 }
 
@@ -45,6 +45,7 @@ pub fn answer_bytes_max(look: Look) -> usize {
     match look {
         Look::Sample => 32 << 20,
         Look::Dump => 64 << 20,
+        Look::Move { .. } => 1 << 20,
         Look::Trace(_) => 512 << 20, // 4 MiB a worker, as numbers of fixed size
     }
 }
@@ -163,6 +164,20 @@ pub fn dropped_text(machines: &[u16]) -> Option<String> {
 
 /// Most machines that a message names.
 const NAMED_MAX: usize = 16;
+
+/// Longest wait for the outcome of a move, beyond the two seconds that a thread has for it.
+pub const MOVE_LIMIT: Duration = Duration::from_secs(4);
+
+/// Returns the outcome of a question to a thread to move: [`DONE`](super::threads::DONE), or why it has not.
+#[must_use]
+pub fn move_text(answer: &Answer) -> String {
+    let told = answer.machines.iter().map(|(_, bytes)| String::from_utf8_lossy(bytes));
+    let outcome = told.filter(|text| !text.is_empty()).map(String::from).next();
+    outcome.unwrap_or_else(|| match answer.troubles.is_empty() {
+        true => "no machine has such a thread".to_owned(),
+        false => answer.troubles.join("; "),
+    })
+}
 
 /// Returns the dumps of all machines, each line behind the machine's name.
 #[must_use]

@@ -17,6 +17,11 @@ pub(crate) fn is_program(address: usize) -> bool {
     objects::at_start().first().is_some_and(|program| program.contains(address))
 }
 
+/// Whether this address is in this library.
+pub(crate) fn is_own(address: usize) -> bool {
+    object_at(address).is_some_and(|(_, object)| object.kind == Kind::Own)
+}
+
 /// Whether the first function on the stack that is not this library's is the program's, or C++'s library's.
 pub(crate) fn is_called_by_program() -> bool {
     unsafe extern "C" {

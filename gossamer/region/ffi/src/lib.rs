@@ -16,7 +16,7 @@
 //!    `own_stack.rs`, `stack.rs`, `cleanup.rs`, `ends.rs`: threads; `of_other.rs`: calls about another one; `keys.rs`:
 //!    their own values; `block.rs`, `host.rs`, `moves.rs`, `ties.rs`, `handles.rs`, `pending.rs`, `arithmetic.rs`,
 //!    `thread_calls.rs`: threads that may move; `record.rs`, `wishes.rs`, `safe_points.rs`, `callers.rs`, `sleeps.rs`,
-//!    `timer.rs`, `anywhere.rs`: and that others ask to
+//!    `timer.rs`, `anywhere.rs`: and that others ask to; `listed.rs`: as others see them
 //! 5. `line.rs`: queues of waiting threads, kept on one machine for each address; `mutex.rs`, `condvar.rs`,
 //!    `rwlock.rs`, `semaphore.rs`: locks built on them, each in the bytes of the C library's own; `gather.rs`,
 //!    `barrier.rs`: barriers; `sync.rs`: the mutexes and barriers of the header; `c11.rs`: C11's names; `waits.rs`,
@@ -74,6 +74,7 @@ mod ids;
 mod joins;
 mod keys;
 mod line;
+mod listed;
 mod load;
 mod magazine;
 mod map;

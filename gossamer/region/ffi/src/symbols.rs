@@ -1,4 +1,4 @@
-//! Names of the program's variables, from the symbol table of its file.
+//! Names of the program's variables and functions, from the symbol table of its file.
 
 use std::ffi::CStr;
 use std::ops::Range;
@@ -13,11 +13,21 @@ const SYMBOL: usize = 24;
 const SYMBOLS: u32 = 2;
 const DYNAMIC_SYMBOLS: u32 = 11;
 const OBJECT: u8 = 1;
+const FUNCTION: u8 = 2;
 
 /// Returns all variables in the program's file, loaded `bias` bytes above its addresses; none where it is stripped or
 /// cannot be read.
 pub(crate) fn variables(bias: usize) -> Vec<Variable> {
-    std::fs::read("/proc/self/exe").ok().and_then(|file| parse(&file, bias)).unwrap_or_default()
+    of_file(bias, OBJECT)
+}
+
+/// Same as [`variables`], of functions.
+pub(crate) fn functions(bias: usize) -> Vec<Variable> {
+    of_file(bias, FUNCTION)
+}
+
+fn of_file(bias: usize, kind: u8) -> Vec<Variable> {
+    std::fs::read("/proc/self/exe").ok().and_then(|file| parse(&file, bias, kind)).unwrap_or_default()
 }
 
 fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<usize> {
@@ -32,7 +42,7 @@ struct Section<'a> {
     bytes: &'a [u8],
 }
 
-fn parse(file: &[u8], bias: usize) -> Option<Vec<Variable>> {
+fn parse(file: &[u8], bias: usize, kind: u8) -> Option<Vec<Variable>> {
     let is_known = file.len() >= HEADER && file.starts_with(b"\x7fELF\x02\x01");
     let (start, count) = (number::<8>(file, 0x28)?, number::<2>(file, 0x3c)?);
     let section = |at: usize| {
@@ -44,14 +54,14 @@ fn parse(file: &[u8], bias: usize) -> Option<Vec<Variable>> {
     let sections: Vec<Section<'_>> = (0..count).filter(|_| is_known).filter_map(section).collect();
     let found = [SYMBOLS, DYNAMIC_SYMBOLS].iter().find_map(|kind| sections.iter().find(|of| of.kind == *kind))?;
     let names = sections.get(found.link)?.bytes;
-    Some(found.bytes.chunks_exact(SYMBOL).filter_map(|symbol| variable(symbol, names, bias)).collect())
+    Some(found.bytes.chunks_exact(SYMBOL).filter_map(|symbol| variable(symbol, names, bias, kind)).collect())
 }
 
-fn variable(symbol: &[u8], names: &[u8], bias: usize) -> Option<Variable> {
+fn variable(symbol: &[u8], names: &[u8], bias: usize, kind: u8) -> Option<Variable> {
     let (name, value, bytes) = (number::<4>(symbol, 0)?, number::<8>(symbol, 8)?, number::<8>(symbol, 16)?);
     let name = names.get(name..)?.split(|byte| *byte == 0).next()?;
     let start = value.wrapping_add(bias);
-    let is_one = symbol[4] & 0xf == OBJECT && bytes > 0;
+    let is_one = symbol[4] & 0xf == kind && bytes > 0;
     is_one.then(|| (String::from_utf8_lossy(name).into_owned(), start..start.saturating_add(bytes)))
 }
 

@@ -13,7 +13,7 @@ use crate::{Place, TWO, WAYS, build, start};
 /// Variable with the number of rounds, if not the default.
 const ROUNDS: &str = "GOSSAMER_REGION_KILLS";
 /// Time within which all machines must have ended.
-const PROMISE: Duration = Duration::from_secs(5);
+pub const PROMISE: Duration = Duration::from_secs(5);
 /// Time for the machines to begin.
 const LIMIT: Duration = limits::HANG;
 
@@ -76,7 +76,7 @@ fn victims(launcher: &mut Child, round: u64) -> Result<Vec<u32>, Failed> {
 }
 
 /// Returns a process's children, in the order in which they were started.
-fn children(process: u32) -> Vec<u32> {
+pub fn children(process: u32) -> Vec<u32> {
     let of = |task: fs::DirEntry| fs::read_to_string(task.path().join("children")).unwrap_or_default();
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().filter_map(Result::ok);
     let mut found: Vec<u32> = tasks
@@ -98,6 +98,6 @@ fn faults_of(process: u32) -> u64 {
     stat(process).map_or(0, |(_, faults)| faults)
 }
 
-fn is_running(process: u32) -> bool {
+pub fn is_running(process: u32) -> bool {
     stat(process).is_some_and(|(state, _)| state != 'Z')
 }

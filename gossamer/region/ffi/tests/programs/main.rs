@@ -4,6 +4,7 @@
 //!
 //! Tests whose tools or kernel features this machine lacks are reported and count as ignored.
 
+mod asks;
 mod before;
 mod compared;
 mod files;
@@ -181,7 +182,9 @@ struct Place {
 
 fn main() -> ExitCode {
     match std::env::args().nth(1) {
-        Some(word) if word == RUN || word == "keygen" => return gossamer_daemon::cli::main(),
+        Some(word) if [RUN, "keygen", "threads", "move"].contains(&word.as_str()) => {
+            return gossamer_daemon::cli::main();
+        }
         Some(word) if rack::is_of_daemon(&word) => return gossamer_daemon::cli::daemon::main(),
         _ => {}
     }
@@ -284,6 +287,7 @@ fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
     trials.extend(before::trials(place, lacks));
     trials.extend(waits::trials(place, cannot_share.is_none()));
     trials.extend(moves::trials(place, lacks(&LAUNCH) || lacks(&"gcc") || lacks(&"g++")));
+    trials.extend(asks::trials(place, lacks(&LAUNCH) || lacks(&"gcc")));
     trials.extend(hangs::trials(place, cannot_share.is_none() && !lacks(&"gcc")));
     for (compiler, flags) in HEADER_FLAGS {
         let here = Arc::clone(place);

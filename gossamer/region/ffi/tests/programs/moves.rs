@@ -96,7 +96,7 @@ fn of_cpp(machines: &str) -> String {
     ["moves: ok\n".to_owned(), "registered elsewhere\n".repeat(count)].concat()
 }
 
-fn build(place: &Place, file: &str, compiler: &str) -> Result<PathBuf, Failed> {
+pub fn build(place: &Place, file: &str, compiler: &str) -> Result<PathBuf, Failed> {
     let built = tempfile::Builder::new().prefix("moves").tempfile_in(place.folder.path())?.into_temp_path().keep()?;
     let package = place.root.join("gossamer/region/ffi");
     let mut command = std::process::Command::new(compiler);

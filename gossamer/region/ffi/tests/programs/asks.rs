@@ -1,0 +1,162 @@
+//! Threads that go to other machines as others wish: `gossamer-launch threads` and `move`, and machines
+//! that are killed while threads are on their way.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::killed::{PROMISE, children, is_running};
+use crate::moves::build;
+use crate::{LAUNCH, Place, RUN, TWO_ASKED, run, same, start, succeeded};
+
+/// Machines where threads go as they are asked, all begin on the first one, and the program has a page.
+const VIEWED: &[&str] = &[
+    LAUNCH,
+    RUN,
+    "--local",
+    "2",
+    "--no-prefix",
+    "--region",
+    "auto",
+    "--threads-at",
+    "4,0",
+    "--move",
+    "asked",
+    "--view",
+];
+
+pub fn trials(place: &Arc<Place>, is_ignored: bool) -> Vec<Trial> {
+    let all: [(&str, crate::Test); 2] =
+        [("moves::from_outside", from_outside), ("moves::killed_amid_moves", killed_amid_moves)];
+    let trial = |(name, test): (&'static str, crate::Test)| {
+        let place = Arc::clone(place);
+        Trial::test(name, move || test(&place)).with_ignored_flag(is_ignored)
+    };
+    all.into_iter().map(trial).collect()
+}
+
+/// A program that computes until its standard input ends, with the address of its page.
+struct Running(Child, String);
+
+impl Running {
+    fn start(place: &Place, built: &Path) -> Result<Running, Failed> {
+        let mut command = start(place, VIEWED, built);
+        command.args(["1", "until-told"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        let mut lines = BufReader::new(child.stderr.take().ok_or("no standard error")?).lines();
+        let url = lines.find_map(|line| Some(line.ok()?.split_once("view at ")?.1.trim().to_owned()));
+        // The rest is read, so that nobody waits for room.
+        std::thread::spawn(move || lines.for_each(drop));
+        Ok(Running(child, url.ok_or("no address of a page")?))
+    }
+
+    /// Runs `gossamer-launch` about it.
+    fn ask(&self, place: &Place, words: &[&str]) -> Result<std::process::Output, Failed> {
+        let mut command = Command::new(&place.launcher);
+        run(command.arg(words[0]).arg(&self.1).args(&words[1..]))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Threads are listed with function, machine, moves and ties, and go where the user says.
+fn from_outside(place: &Place) -> Result<(), Failed> {
+    let built = build(place, "spreads.c", "gcc")?;
+    let mut running = Running::start(place, &built)?;
+    let begun = Instant::now();
+    let table = loop {
+        // While it starts no machine answers.
+        let listed = running.ask(place, &["threads"])?;
+        let table = String::from_utf8_lossy(&listed.stdout).into_owned();
+        if table.matches(" computes ").count() == 4 {
+            break table;
+        }
+        if begun.elapsed() > limits::HANG {
+            return Err(format!("four threads are not listed: {listed:?}").into());
+        }
+    };
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let rows: Vec<Vec<String>> = table.lines().map(words).collect();
+    let is_main = |row: &&Vec<String>| row.get(1).is_some_and(|function| function == "main");
+    let main = rows.iter().find(is_main).ok_or_else(|| format!("main is not listed: {table}"))?;
+    let one = rows.iter().find(|row| row.get(1).is_some_and(|function| function == "computes")).ok_or("no thread")?;
+    if !main.join(" ").contains("it is the main thread") || one[2] != "0" || one[4] != "0" {
+        return Err(format!("not as it is: {table}").into());
+    }
+    let refused = running.ask(place, &["move", &main[0], "1"])?;
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    if refused.status.code() != Some(1) || !told.contains("stays: it is the main thread") {
+        return Err(format!("main moves: {refused:?}").into());
+    }
+    let none = running.ask(place, &["move", &one[0], "7"])?;
+    if none.status.code() != Some(1) || !String::from_utf8_lossy(&none.stderr).contains("machines 0 to 1") {
+        return Err(format!("there is no machine 7: {none:?}").into());
+    }
+    for to in ["1", "0", "1"] {
+        let moved = running.ask(place, &["move", &one[0], to])?;
+        same("move", succeeded(&moved)?, &format!("thread {} is on machine {to}\n", one[0]))?;
+    }
+    let listed = running.ask(place, &["threads"])?;
+    let rows: Vec<Vec<String>> = succeeded(&listed)?.lines().map(words).collect();
+    let now = rows.iter().find(|row| row.first() == one.first()).ok_or("it is not listed any more")?;
+    if now[2] != "1" || now[4] != "3" {
+        return Err(format!("it has moved three times, and is on machine 1: {listed:?}").into());
+    }
+    drop(running.0.stdin.take());
+    let status = running.0.wait()?;
+    let mut printed = String::new();
+    running.0.stdout.take().ok_or("no output")?.read_to_string(&mut printed)?;
+    let plain = run(Command::new(&built).arg("1"))?;
+    if !status.success() {
+        return Err(format!("{status}: {printed}").into());
+    }
+    same("spreads", &printed, succeeded(&plain)?)
+}
+
+/// Threads move all the time, and a machine is killed: all ends in the usual time.
+fn killed_amid_moves(place: &Place) -> Result<(), Failed> {
+    let built = build(place, "moves.c", "gcc")?;
+    for victim in 0..2 {
+        let mut command = start(place, TWO_ASKED, &built);
+        command.args(["2", "1000000"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut launcher = command.spawn()?;
+        let begun = Instant::now();
+        let machines = loop {
+            let machines = children(launcher.id());
+            if machines.len() == 2 && begun.elapsed() > Duration::from_millis(1500) {
+                break machines;
+            }
+            if begun.elapsed() > limits::HANG {
+                launcher.kill()?;
+                return Err(format!("the machines have not begun: {machines:?}").into());
+            }
+            std::thread::yield_now();
+        };
+        let killed = Command::new("kill").args(["-KILL", &machines[victim].to_string()]).status()?;
+        let since = Instant::now();
+        let mut told = String::new();
+        launcher.stderr.take().ok_or("no standard error")?.read_to_string(&mut told)?;
+        let status = launcher.wait()?;
+        let took = since.elapsed();
+        let left: Vec<&u32> = machines.iter().filter(|pid| is_running(**pid)).collect();
+        let named = told.contains(&format!("machine {victim} (pid {}) was killed by signal 9", machines[victim]));
+        if !killed.success()
+            || status.code() != Some(137)
+            || !named
+            || took >= limits::bound(PROMISE)
+            || !left.is_empty()
+        {
+            return Err(format!("machine {victim}: {status} after {took:?}, left {left:?}, told: {told}").into());
+        }
+    }
+    Ok(())
+}
