@@ -42,8 +42,11 @@ impl Sharing {
 pub enum Moves {
     /// None
     Never,
-    /// Those that ask for it (gsm_thread_move of gossamer_region.h)
+    /// Those that ask for it, or are asked (gsm_thread_move of gossamer_region.h, gossamer-launch move)
     Asked,
+    /// Also by themselves: from hosts with fewer cores than threads that compute to idle cores of others
+    #[value(name = "self")]
+    Itself,
 }
 
 impl Moves {
@@ -53,6 +56,7 @@ impl Moves {
         match self {
             Moves::Never => "never",
             Moves::Asked => "asked",
+            Moves::Itself => "self",
         }
     }
 }

@@ -21,6 +21,8 @@ use crate::{PAGE_BYTES, heap, host};
 
 /// Variable that says which threads move.
 const MOVE: &str = "GOSSAMER_REGION_MOVE";
+/// Its value where threads also go to idle cores by themselves.
+const BY_THEMSELVES: &str = "self";
 /// Entry of a module without variables in its table (`TLS_DTV_UNALLOCATED`).
 const UNALLOCATED: usize = usize::MAX;
 /// Words of an entry: the address of the variables, and the block to free at the thread's end.
@@ -74,6 +76,11 @@ pub(crate) fn are_on() -> bool {
     LAYOUT.get().is_some()
 }
 
+/// Whether threads also go to idle cores by themselves.
+pub(crate) fn go_by_themselves() -> bool {
+    are_on() && std::env::var_os(MOVE).is_some_and(|asked| asked == BY_THEMSELVES)
+}
+
 /// Finds out whether threads are to have blocks, and the layout; before any thread starts.
 ///
 /// # Errors
@@ -82,8 +89,8 @@ pub(crate) fn note(is_explicit: bool) -> Result<(), String> {
     let asked = std::env::var_os(MOVE).is_some_and(|asked| asked != "never");
     match asked {
         false => return Ok(()),
-        true if std::env::var_os(MOVE).is_some_and(|asked| asked != "asked") => {
-            return Err(format!("{MOVE} is never or asked"));
+        true if std::env::var_os(MOVE).is_some_and(|asked| asked != "asked" && asked != BY_THEMSELVES) => {
+            return Err(format!("{MOVE} is never, asked or self"));
         }
         true if is_explicit => {
             return Err("threads move (--move asked) where all memory is shared: use --region auto".to_owned());

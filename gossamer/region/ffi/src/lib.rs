@@ -16,7 +16,8 @@
 //!    `own_stack.rs`, `stack.rs`, `cleanup.rs`, `ends.rs`: threads; `of_other.rs`: calls about another one; `keys.rs`:
 //!    their own values; `block.rs`, `host.rs`, `moves.rs`, `ties.rs`, `handles.rs`, `pending.rs`, `arithmetic.rs`,
 //!    `thread_calls.rs`: threads that may move; `record.rs`, `wishes.rs`, `safe_points.rs`, `callers.rs`, `sleeps.rs`,
-//!    `timer.rs`, `anywhere.rs`: and that others ask to; `listed.rs`: as others see them
+//!    `timer.rs`, `anywhere.rs`: and that others ask to; `listed.rs`: as others see them;
+//!    `balance.rs`, `spread.rs`: and that go by themselves
 //! 5. `line.rs`: queues of waiting threads, kept on one machine for each address; `mutex.rs`, `condvar.rs`,
 //!    `rwlock.rs`, `semaphore.rs`: locks built on them, each in the bytes of the C library's own; `gather.rs`,
 //!    `barrier.rs`: barriers; `sync.rs`: the mutexes and barriers of the header; `c11.rs`: C11's names; `waits.rs`,
@@ -46,6 +47,7 @@ mod anywhere;
 mod arena;
 mod arithmetic;
 mod awaited;
+mod balance;
 mod barrier;
 mod bind;
 mod block;
@@ -112,6 +114,7 @@ mod size_class;
 mod sleeps;
 mod spans;
 mod spawn;
+mod spread;
 mod stack;
 mod start;
 mod starter;

@@ -26,6 +26,14 @@ pub(crate) fn time_of(host: i32) -> Option<Duration> {
     (done == 0).then(|| Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32))
 }
 
+/// Returns the time for which this process has computed.
+pub(crate) fn time_of_process() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: it writes the time.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
 /// Part of the time since the last call about it for which each thread of this machine computed.
 #[derive(Default)]
 pub(crate) struct Meter(BTreeMap<u64, (Instant, Duration)>);

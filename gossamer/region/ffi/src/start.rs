@@ -15,7 +15,8 @@ use crate::objects::{self, INIT_ARRAY_BYTES};
 use crate::real::real;
 use crate::{
     FAILURE_STATUS, affinity, anywhere, bind, block, end_of_program, environment, exec, files, hang, heap, ids, listed,
-    marks, memory, own_address, process, refused, report, safe_points, side, signals, stopped, threads, trap, wishes,
+    marks, memory, own_address, process, refused, report, safe_points, side, signals, spread, stopped, threads, trap,
+    wishes,
 };
 
 /// Stack of the main function. It takes memory only where it is touched.
@@ -215,6 +216,7 @@ fn run_program(
         gossamer::link::end("there is no memory for the program's first thread");
     }
     hang::watch();
+    spread::begin();
     let status = pending.wait().unwrap_or(FAILURE_STATUS as u8);
     report::tell_if_asked();
     if exec::has_next() { status } else { refused::status_after(status) }

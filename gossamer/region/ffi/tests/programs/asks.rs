@@ -1,5 +1,5 @@
-//! Threads that go to other machines as others wish: `gossamer-launch threads` and `move`, and machines
-//! that are killed while threads are on their way.
+//! Threads that go to other machines as others wish: `gossamer-launch threads` and `move`, the policy (`--move self`),
+//! and machines that are killed while threads are on their way.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -13,7 +13,23 @@ use crate::killed::{PROMISE, children, is_running};
 use crate::moves::build;
 use crate::{LAUNCH, Place, RUN, TWO_ASKED, run, same, start, succeeded};
 
-/// Machines where threads go as they are asked, all begin on the first one, and the program has a page.
+/// Machines that act as those of two hosts, where all threads begin on the first one and may go by themselves.
+const BY_THEMSELVES: &[&str] = &[
+    LAUNCH,
+    RUN,
+    "--local",
+    "2",
+    "--pretend-hosts",
+    "2",
+    "--no-prefix",
+    "--region",
+    "auto",
+    "--threads-at",
+    "4,0",
+    "--move",
+    "self",
+];
+/// The same, where they go as they are asked, and the program has a page.
 const VIEWED: &[&str] = &[
     LAUNCH,
     RUN,
@@ -30,13 +46,24 @@ const VIEWED: &[&str] = &[
 ];
 
 pub fn trials(place: &Arc<Place>, is_ignored: bool) -> Vec<Trial> {
-    let all: [(&str, crate::Test); 2] =
-        [("moves::from_outside", from_outside), ("moves::killed_amid_moves", killed_amid_moves)];
+    let all: [(&str, crate::Test); 3] = [
+        ("moves::from_outside", from_outside),
+        ("moves::by_themselves", by_themselves),
+        ("moves::killed_amid_moves", killed_amid_moves),
+    ];
     let trial = |(name, test): (&'static str, crate::Test)| {
         let place = Arc::clone(place);
         Trial::test(name, move || test(&place)).with_ignored_flag(is_ignored)
     };
     all.into_iter().map(trial).collect()
+}
+
+/// All threads begin on one machine and end on both, with the answer of one process.
+fn by_themselves(place: &Place) -> Result<(), Failed> {
+    let built = build(place, "spreads.c", "gcc")?;
+    let plain = run(Command::new(&built).arg("1"))?;
+    let done = run(start(place, BY_THEMSELVES, &built).arg("2"))?;
+    same("spreads", succeeded(&done)?, succeeded(&plain)?)
 }
 
 /// A program that computes until its standard input ends, with the address of its page.
