@@ -171,11 +171,15 @@ impl Fabric for MixedFabric {
         timeout: Duration,
         is_idle: &mut dyn FnMut() -> bool,
     ) -> Result<Wake, Error> {
-        self.parts.iter().for_each(|part| part.will_park(worker));
+        self.will_park(worker);
         match self.parts.iter().find(|part| part.tells_sleep()) {
             Some(part) => part.park(worker, offset, timeout, is_idle),
             None => park::park(self.region().word32(offset)?, timeout, is_idle),
         }
+    }
+
+    fn will_park(&self, worker: WorkerId) {
+        self.parts.iter().for_each(|part| part.will_park(worker));
     }
 
     fn poll(&self, worker: WorkerId) -> Result<(), Error> {
