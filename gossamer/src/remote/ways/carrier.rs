@@ -414,7 +414,6 @@ unsafe impl Carrier for WaysCarrier {
     }
 
     fn has_work(&self) -> bool {
-        let region = self.ways.fabric.region();
         let could_send = |machine: &u16| self.ways.way(*machine).is_some_and(super::way::Way::could_send);
         if self.used.iter().any(could_send) {
             self.is_idle.set(true);
@@ -424,7 +423,7 @@ unsafe impl Carrier for WaysCarrier {
             || self.answers > 0
             || self.find_requests(0).is_some()
             || self.gate.has_work()
-            || self.ways.living(0, usize::MAX).any(|(_, way)| way.has_news_for_sleeper(region))
+            || self.ways.living(0, usize::MAX).any(|(_, way)| way.has_news_for_sleeper(&self.ways))
     }
 
     fn lose(&mut self, machine: u16) {

@@ -31,8 +31,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use comm::{Error, Fabric, MachineId, ReadId, ShareId, WorkerId};
-use gossamer_ways::Rack;
-use gossamer_ways::machine::Frame;
+use gossamer_ways::machine::{Frame, PAIR_BYTES_MAX};
+use gossamer_ways::{Rack, Violation as Breach};
 
 use super::carrier::end_by;
 use super::connections::{self, Connection, SharePath};
@@ -42,8 +42,11 @@ use crate::losses::record;
 pub(super) use carrier::WaysCarrier;
 use waker::Doze;
 pub(super) use waker::ServiceWaker;
-use way::{Sight, Way};
+use way::{Sight, Way, breach};
 use wire::Letter;
+
+/// The most bytes of a peer's frames in a mailbox: requests, answers, and credits, of which there are few.
+const PEER_BYTES_MAX: usize = 3 * PAIR_BYTES_MAX;
 
 /// Ways of this machine to all others; see the file's documentation.
 pub(crate) struct Ways {
@@ -55,6 +58,8 @@ pub(crate) struct Ways {
     ways: Vec<Option<Way>>,
     /// By thread.
     mailboxes: Vec<Mailbox>,
+    /// The most bytes in one of them, if all peers keep to what they may have under way.
+    mail_bytes_max: usize,
     doze: Doze,
     /// Times that frames were dealt out.
     dealt: AtomicU64,
@@ -74,8 +79,10 @@ impl Ways {
             ways[usize::from(*machine)] = Some(way);
         }
         let mailboxes = (0..threads[usize::from(own)]).map(|_| Mailbox::default()).collect();
+        let peers: usize = others.iter().map(|MachineId(other)| usize::from(threads[usize::from(*other)])).sum();
+        let mail_bytes_max = peers * PEER_BYTES_MAX;
         let (fabric, layout, dealt) = (Arc::clone(fabric), Arc::clone(layout), AtomicU64::new(0));
-        Ok(Arc::new(Ways { fabric, layout, rack, own, ways, mailboxes, doze: Doze::default(), dealt }))
+        Ok(Arc::new(Ways { fabric, layout, rack, own, ways, mailboxes, mail_bytes_max, doze: Doze::default(), dealt }))
     }
 
     fn way(&self, machine: u16) -> Option<&Way> {
@@ -122,6 +129,15 @@ impl Ways {
         self.living(0, usize::MAX).any(|(_, way)| way.is_in_arrears())
     }
 
+    /// Puts a frame into the mailbox of its thread.
+    fn put(&self, frame: Frame<Letter>) -> Result<(), Violation> {
+        if self.mailbox(frame.pair.to.worker).put(frame, self.mail_bytes_max) {
+            Ok(())
+        } else {
+            Err(breach(Breach::TooMuch))
+        }
+    }
+
     /// Wakes a thread of this machine that has something in its mailbox.
     fn wake(&self, thread: u16) -> Result<(), Violation> {
         self.fabric.wake(self.layout.park_word(thread))?;
@@ -152,10 +168,13 @@ struct WayPath {
 }
 
 impl WayPath {
-    fn with<R>(&self, access: impl FnOnce(&Connection) -> Result<R, Error>) -> Result<R, Error> {
+    fn way(&self) -> Result<&Way, Error> {
         let (machine, own, machines) = (MachineId(self.machine), MachineId(self.ways.own), self.ways.layout.machines());
-        let way = self.ways.way(self.machine).ok_or(Error::NoSuchPeer { machine, own, machines })?;
-        way.with_connection(access)
+        self.ways.way(self.machine).ok_or(Error::NoSuchPeer { machine, own, machines })
+    }
+
+    fn with<R>(&self, access: impl FnOnce(&Connection) -> Result<R, Error>) -> Result<R, Error> {
+        self.way()?.with_connection(access)
     }
 }
 
@@ -176,7 +195,8 @@ impl SharePath for WayPath {
     }
 
     fn take(&self, read_id: ReadId, into: &mut [u8]) -> Result<bool, Error> {
-        self.with(|connection| connection.take(read_id, into))
+        // Asked again and again: it does not keep others from the way.
+        self.way()?.try_with_connection(|connection| connection.take(read_id, into)).unwrap_or(Ok(false))
     }
 }
 
@@ -184,14 +204,26 @@ impl SharePath for WayPath {
 #[derive(Default)]
 struct Mailbox {
     has_some: AtomicBool,
-    frames: Mutex<Vec<Frame<Letter>>>,
+    mail: Mutex<Mail>,
+}
+
+#[derive(Default)]
+struct Mail {
+    frames: Vec<Frame<Letter>>,
+    bytes: usize,
 }
 
 impl Mailbox {
-    fn put(&self, frame: Frame<Letter>) {
-        self.frames.lock().unwrap_or_else(PoisonError::into_inner).push(frame);
+    /// `false`: there would be more than so many bytes.
+    fn put(&self, frame: Frame<Letter>, bytes_max: usize) -> bool {
+        let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
+        mail.bytes += frame.bytes;
+        let fits = mail.bytes <= bytes_max;
+        mail.frames.push(frame);
+        drop(mail);
         // Release, pairs with the Acquire in `has_some`; the frames themselves are under the lock.
         self.has_some.store(true, Ordering::Release);
+        fits
     }
 
     #[inline]
@@ -202,10 +234,11 @@ impl Mailbox {
 
     /// Takes all frames; leaves `empty` in their place.
     fn take(&self, empty: Vec<Frame<Letter>>) -> Vec<Frame<Letter>> {
-        let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
         // Relaxed: under the lock. A frame that comes later sets it again.
         self.has_some.store(false, Ordering::Relaxed);
-        std::mem::replace(&mut *frames, empty)
+        mail.bytes = 0;
+        std::mem::replace(&mut mail.frames, empty)
     }
 }
 

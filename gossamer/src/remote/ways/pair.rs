@@ -51,12 +51,12 @@ struct Received {
 impl Exchange {
     /// Takes a letter of requests or answers. Returns whether a frame is complete with it.
     pub(super) fn take(&mut self, letter: Letter) -> Result<bool, Violation> {
-        let kind = letter.head.kind;
-        let is_complete = self.incoming[kind as usize].take(letter)?;
-        if kind == Kind::Answer && self.incoming[kind as usize].frames.len() as u64 > self.awaited {
+        let incoming = &mut self.incoming[letter.head.kind as usize];
+        // Also before its last piece: what is not complete has no other bound.
+        if letter.head.kind == Kind::Answer && incoming.frames.len() as u64 >= self.awaited {
             return Err(Violation::new("an answer to nothing"));
         }
-        Ok(is_complete)
+        incoming.take(letter)
     }
 
     /// Returns the bytes taken that the peer has not been told of, and counts them as told.

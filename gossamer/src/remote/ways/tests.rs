@@ -280,7 +280,13 @@ fn a_peer_that_lies_is_refused() {
     refused("an answer to nothing", 1, &[answer]);
     let mut credit = good(0, 0, 1);
     (credit[4], credit[32]) = (2, 8);
+    refused("a credit of [8, 0] bytes", 1, &[credit.clone()]);
+    credit[33] = 0x80;
     refused("more than may be under way", 1, &[credit]);
+    // No bound but the mailbox's: the receiving thread does not look.
+    let answers = |from: u64| (from..from + 1000).flat_map(|number| good(0, 0, number)).collect();
+    let writes: Vec<Vec<u8>> = (0..4).map(|write| answers(1 + 1000 * write)).collect();
+    refused("more than may be under way", 1, &writes);
     let piece = |number| {
         let mut piece = good(0, 0, number);
         piece[8..12].copy_from_slice(&8000u32.to_ne_bytes());

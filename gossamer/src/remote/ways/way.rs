@@ -134,15 +134,15 @@ impl Way {
 
     /// Has a write come that the caller, which would sleep, has to take? If another thread sees to the way it does so
     /// once more, and wakes the caller if there is something for it.
-    pub(super) fn has_news_for_sleeper(&self, region: &Region) -> bool {
-        if !self.has_news(region) {
+    pub(super) fn has_news_for_sleeper(&self, ways: &Ways) -> bool {
+        if !self.has_news(ways.fabric.region()) || !self.lock.try_take() {
             return false;
         }
-        if self.lock.try_take() {
-            self.lock.give_back();
-            return true;
+        if self.lock.give_back() {
+            // Another thread has left it to this one, which may compute before it looks here.
+            ways.call_service();
         }
-        false
+        true
     }
 
     /// Takes what has come, sends what is due, unless another thread does. Returns whether work was left to nobody.
@@ -184,7 +184,7 @@ impl Way {
             ways.note_dealt();
             for frame in inbox.deal() {
                 wakes.add(frame.pair.to.worker);
-                ways.mailbox(frame.pair.to.worker).put(frame);
+                ways.put(frame)?;
             }
         }
         let has_room = self.send(stream, connection, outgoing, ways, sight)?;
@@ -255,6 +255,11 @@ impl Way {
     /// Runs `access` with the connection of the way. Waits while a thread sees to the way.
     pub(super) fn with_connection<R>(&self, access: impl FnOnce(&Connection) -> R) -> R {
         access(&self.line.lock().unwrap_or_else(PoisonError::into_inner).connection)
+    }
+
+    /// Same as [`with_connection`](Self::with_connection), unless a thread sees to the way: then `None`.
+    pub(super) fn try_with_connection<R>(&self, access: impl FnOnce(&Connection) -> R) -> Option<R> {
+        self.try_line().map(|line| access(&line.connection))
     }
 
     /// The other machine's thread that stands for the way in messages.

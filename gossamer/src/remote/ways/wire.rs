@@ -16,7 +16,7 @@ use gossamer_ways::machine::{Frame, PAIR_BYTES_MAX};
 use gossamer_ways::{Pair, Peer};
 use trust::link::Buffer;
 
-use super::super::slot::{Kind as Part, Violation};
+use super::super::slot::{FRAME_BYTES_MAX as WHOLE_BYTES_MAX, Kind as Part, Violation};
 
 /// Bytes before a piece.
 pub(super) const HEAD_BYTES: usize = 40;
@@ -131,10 +131,15 @@ fn decode(bytes: &[u8; HEAD_BYTES]) -> Result<Head, Violation> {
         3 => (Part::Last, u64::from(len) < total && kind != Kind::Credit),
         other => return Err(Violation::new(format!("a frame of the unknown part {other}"))),
     };
-    if len as usize > PIECE_BYTES || !fits || (kind == Kind::Credit && len > 0) {
+    let given = [u32_at(32), u32_at(36)];
+    // A receiver sends a credit for no less, so that there are few.
+    if kind == Kind::Credit && given.iter().all(|given| (*given as usize) < PAIR_BYTES_MAX / 2) {
+        return Err(Violation::new(format!("a credit of {given:?} bytes")));
+    }
+    if len as usize > PIECE_BYTES || total > WHOLE_BYTES_MAX || !fits || (kind == Kind::Credit && len > 0) {
         return Err(Violation::new(format!("a {part:?} of {len} bytes, of {total}, of a {kind:?}")));
     }
-    Ok(Head { kind, part, len, note: u32_at(12), total, number: u64_at(24), given: [u32_at(32), u32_at(36)] })
+    Ok(Head { kind, part, len, note: u32_at(12), total, number: u64_at(24), given })
 }
 
 #[cfg(test)]
