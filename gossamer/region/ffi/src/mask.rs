@@ -4,7 +4,6 @@
 use std::ffi::c_int;
 use std::mem::{self, MaybeUninit};
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use libc::sigset_t;
 
@@ -45,19 +44,6 @@ pub(crate) unsafe fn mask_of(set: *const sigset_t) -> Mask {
     unsafe { set.cast::<Mask>().read() }
 }
 
-/// Signals that the program does not have, and that its threads do not block.
-static HIDDEN: AtomicU64 = AtomicU64::new(0);
-
-/// Hides a signal from the program; before its first thread starts.
-pub(crate) fn hide(signal: c_int) {
-    HIDDEN.fetch_or(bit(signal), Ordering::Relaxed);
-}
-
-/// Returns those of these signals that the program has.
-pub(crate) fn of_program(mask: Mask) -> Mask {
-    mask & !HIDDEN.load(Ordering::Relaxed)
-}
-
 /// Returns a set of these signals that a thread may block.
 pub(crate) fn blockable(mask: Mask) -> sigset_t {
     set_of(mask & !bit(libc::SIGSYS))
@@ -88,24 +74,19 @@ pub(crate) fn mask() -> Mask {
     }
 }
 
-fn others_than_faults() -> Mask {
+fn all_but_faults() -> Mask {
     OF_FAULTS.iter().fold(!0, |mask, signal| mask & !bit(*signal))
-}
-
-/// Returns the set of all signals but those of faults.
-pub(crate) fn all_but_faults() -> sigset_t {
-    set_of(others_than_faults())
 }
 
 /// Blocks all signals but those of faults, too, in the calling thread, and in threads that it starts; returns those
 /// blocked before.
 pub(crate) fn block() -> Mask {
-    change(libc::SIG_BLOCK, others_than_faults())
+    change(libc::SIG_BLOCK, all_but_faults())
 }
 
 /// Same as [`block`], but signals of faults are not blocked, even if they were before.
 pub(crate) fn block_all_but_faults() -> Mask {
-    set_mask(others_than_faults())
+    set_mask(all_but_faults())
 }
 
 /// On the worker of a machine other than 0: lets it be ended by a signal, as it may have no thread of the program.

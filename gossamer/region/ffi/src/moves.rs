@@ -33,7 +33,7 @@ impl Begin {
     pub(crate) extern "C" fn run(at: usize) -> usize {
         // SAFETY: the caller of the thread keeps it, and waits.
         let Begin { mask, function, argument } = unsafe { &*std::ptr::with_exposed_provenance::<Begin>(at) };
-        mask::set_mask(mask::of_program(*mask));
+        mask::set_mask(*mask);
         // SAFETY: a thread's function of the program.
         let function = unsafe { std::mem::transmute::<usize, extern "C" fn(usize) -> usize>(*function) };
         function(*argument)
@@ -70,7 +70,7 @@ pub(crate) fn begin(id: u64, stack: Stack, block: Block, begin: Begin) -> bool {
     forget_the_last();
     ids::act_as(id);
     waits::begin(id);
-    record::begin(id, Record::new(begin.function, 0, true, stack.range().len()));
+    record::begin(id, Record::new(begin.function, 0, true));
     block.fill();
     let left = call(id, &stack, &block, &begin);
     go_through(id, stack, block, left)
@@ -189,8 +189,7 @@ fn send(id: u64, stack: Place, block: &Block, program: usize, to: u16) -> bool {
     waits::end(id);
     let ask = record::end(id);
     let (block, nice, signals) = (*block, nice(), pending::take());
-    let moving =
-        Moving { id, stack, block, name, nice, program, function, moves, pushed, objects, values, signals };
+    let moving = Moving { id, stack, block, name, nice, program, function, moves, pushed, objects, values, signals };
     if is_open && side::at_with(to, arrive, moving.clone()) {
         ids::act_as(0);
         if let Some(ask) = ask {
@@ -240,7 +239,7 @@ impl Moving {
     /// Gives the calling host what our code keeps for the thread, which has moved so many times.
     fn take_over(self, moves: u32) {
         waits::begin(self.id);
-        record::begin(self.id, Record::new(self.function, moves, true, self.stack.range().len()));
+        record::begin(self.id, Record::new(self.function, moves, true));
         // SAFETY: a name that ends with a zero.
         unsafe { libc::prctl(libc::PR_SET_NAME, self.name.as_ptr()) };
         if nice() != self.nice {

@@ -66,11 +66,6 @@ const BOUND: Tie = Tie {
 const POLICY: Tie = Tie { what: "it has another scheduling policy than SCHED_OTHER", cure: "set that before" };
 const SEGMENT: Tie = Tie { what: "it uses the segment register gs", cure: "set its base to 0 before" };
 
-const MAPPED: Tie = Tie {
-    what: "the program has set a locale, to whose tables it may have pointers amid its own code",
-    cure: "ask while it makes calls that may wait",
-};
-
 fn set_holds(holds: u32) {
     HOLDS.set(holds);
     if let Some(record) = record::own() {
@@ -149,7 +144,7 @@ fn tell(tie: &Tie) {
 }
 
 /// All ties, in the order in which they are looked for; a tie is known by its place here.
-const TIES: [&Tie; 14] = [
+const TIES: [&Tie; 13] = [
     &TEAM,
     &OF_MAIN,
     &HELD_BY_ITSELF,
@@ -163,12 +158,9 @@ const TIES: [&Tie; 14] = [
     &BOUND,
     &POLICY,
     &SEGMENT,
-    &MAPPED,
 ];
 pub(crate) const MAIN: u8 = 1;
 pub(crate) const HELD: u8 = 2;
-/// The last one, which holds amid the program's own code only.
-pub(crate) const TABLES: usize = 13;
 
 /// Returns a tie and its cure, in words.
 pub(crate) fn in_words(tie: u8) -> String {
@@ -179,7 +171,7 @@ pub(crate) fn in_words(tie: u8) -> String {
 pub(crate) fn found() -> Option<usize> {
     let place = 0_u8;
     let now = (&raw const place).addr();
-    let is_tied: [bool; TABLES] = [
+    let is_tied: [bool; TIES.len()] = [
         !host::is_in_block() && side::outside(openmp::has_teams),
         !host::is_in_block(),
         HOLDS.get() > 0,
