@@ -425,11 +425,11 @@ impl Threadpool {
         R: Send + 'static,
     {
         let workers = self.workers.len();
-        let serving = self.tuner.as_ref().map_or(self.dedicated, Tuner::serving);
+        let turn = self.next_spawn.fetch_add(1, Ordering::Relaxed);
+        let place = self.tuner.as_ref().and_then(|tuner| tuner.client(turn));
         // A pool that only serves still accepts fibers, rather than lose them.
-        let places = if serving == workers { workers } else { workers - serving };
-        let turn = self.next_spawn.fetch_add(1, Ordering::Relaxed) % places;
-        self.spawn_on(turn, f)
+        let places = if self.dedicated == workers { workers } else { workers - self.dedicated };
+        self.spawn_on(place.unwrap_or(turn % places), f)
     }
 
     /// Starts a fiber on the worker with this index.

@@ -1,15 +1,13 @@
 //! Moves that even out the load of workers.
 
-use std::ops::Range;
-
 use super::{BUSY, IDLE, Move, SHARE_MIN, SeatSample};
 
-/// Returns the move of one trustee from the busiest worker to the least busy one, among those from `first` on: of the
-/// trustee whose share is nearest to half of the difference. `None` if the load is even.
-pub(super) fn balance(first: usize, busy: &[f64], rates: &[f64], seats: &[SeatSample]) -> Option<Move> {
+/// Returns the move of one trustee from the busiest of these workers to the least busy one: of the trustee whose share
+/// is nearest to half of the difference. `None` if the load is even.
+pub(super) fn balance(workers: &[usize], busy: &[f64], rates: &[f64], seats: &[SeatSample]) -> Option<Move> {
     let by_load = |one: &usize, other: &usize| busy[*one].total_cmp(&busy[*other]);
-    let from = (first..busy.len()).max_by(by_load)?;
-    let to = (first..busy.len()).min_by(by_load)?;
+    let from = workers.iter().copied().max_by(by_load)?;
+    let to = workers.iter().copied().min_by(by_load)?;
     if busy[from] < BUSY || busy[to] > IDLE {
         return None;
     }
@@ -28,7 +26,7 @@ pub(super) fn balance(first: usize, busy: &[f64], rates: &[f64], seats: &[SeatSa
 
 /// Returns the moves after which these workers run all trustees, each about as much of the load: the trustees with most
 /// requests first, each to the worker that has least, or to its own if that has no more.
-pub(super) fn share_out(workers: Range<usize>, rates: &[f64], seats: &[SeatSample]) -> Vec<Move> {
+pub(super) fn share_out(workers: &[usize], rates: &[f64], seats: &[SeatSample]) -> Vec<Move> {
     let mut loads = vec![(0.0, 0usize); workers.len()];
     let mut order: Vec<usize> = (0..seats.len()).collect();
     // Those that cannot move come first: they are where they are.
@@ -38,7 +36,7 @@ pub(super) fn share_out(workers: Range<usize>, rates: &[f64], seats: &[SeatSampl
         let SeatSample { worker, is_bound, .. } = seats[seat];
         let least = (0..loads.len()).min_by(|&a, &b| loads[a].partial_cmp(&loads[b]).unwrap_or(a.cmp(&b)));
         let Some(least) = least else { continue };
-        let own = workers.contains(&worker).then(|| worker - workers.start);
+        let own = workers.iter().position(|&one| one == worker);
         let place = match own {
             Some(own) if is_bound || loads[own] <= loads[least] => own,
             None if is_bound => continue,
@@ -46,7 +44,7 @@ pub(super) fn share_out(workers: Range<usize>, rates: &[f64], seats: &[SeatSampl
         };
         loads[place] = (loads[place].0 + rates[seat], loads[place].1 + 1);
         if own != Some(place) {
-            moves.push(Move { seat, to: workers.start + place });
+            moves.push(Move { seat, to: workers[place] });
         }
     }
     moves

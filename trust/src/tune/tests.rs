@@ -18,6 +18,8 @@ struct Pool {
     fibers: Vec<f64>,
     /// Factor for the time of requests where some workers do not serve.
     some_serve: f64,
+    /// Part of the time that other threads have the core of each worker.
+    stolen: Vec<f64>,
     is_bound: Vec<bool>,
     is_idle: bool,
     sample: Sample,
@@ -37,9 +39,14 @@ impl Pool {
             places: (0..seats).map(|seat| seat % workers).collect(),
             fibers: vec![1.0 / workers as f64; workers],
             some_serve: 1.0,
+            stolen: vec![0.0; workers],
             is_bound: vec![false; seats],
             is_idle: false,
-            sample: Sample { idle: vec![Duration::ZERO; workers], ..Sample::default() },
+            sample: Sample {
+                idle: vec![Duration::ZERO; workers],
+                stolen: vec![Duration::ZERO; workers],
+                ..Sample::default()
+            },
             controller: Controller::new(workers, seats),
             noise: 0.02,
             seed: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
@@ -64,6 +71,7 @@ impl Pool {
         for (share, &place) in self.shares.iter().zip(&self.places) {
             costs[place] += share * TRUSTEE * factor;
         }
+        costs.iter_mut().zip(&self.stolen).for_each(|(cost, stolen)| *cost /= 1.0 - stolen);
         costs
     }
 
@@ -78,6 +86,8 @@ impl Pool {
             let busy = costs.get(worker).map_or(Duration::ZERO, |cost| Duration::from_secs_f64(cost * requests));
             *idle + (at - self.sample.at).saturating_sub(busy)
         };
+        // It has the core less while it is idle, which is not lost.
+        let stolen = |(stolen, part): (&Duration, &f64)| *stolen + (at - self.sample.at).mul_f64(*part);
         let served = |seat: usize| {
             let before = self.sample.seats.get(seat).map_or(0, |seat| seat.served);
             before + (requests * self.shares[seat]) as u64
@@ -86,6 +96,7 @@ impl Pool {
         Sample {
             at,
             idle: self.sample.idle.iter().enumerate().map(idle).collect(),
+            stolen: self.sample.stolen.iter().zip(&self.stolen).map(stolen).collect(),
             seats: (0..self.shares.len()).map(seat).collect(),
         }
     }
@@ -150,7 +161,7 @@ fn a_trial_that_costs_is_undone_and_comes_ever_more_rarely() {
     assert!((6..=20).contains(&undone), "{undone} of {trials}");
     pool.run(3 * SECOND);
     assert_eq!((pool.rate(), &pool.places), (before, &places));
-    assert_eq!(pool.controller.serving(), 4);
+    assert_eq!(pool.controller.servers().len(), 4);
 }
 
 #[test]
@@ -158,9 +169,24 @@ fn fewer_workers_serve_where_that_is_faster() {
     let mut pool = Pool::new(4, vec![1.0; 8], 4);
     pool.some_serve = 0.5;
     pool.run(10 * SECOND);
-    assert!(pool.controller.serving() < 4);
-    let first = 4 - pool.controller.serving();
-    assert!(pool.places.iter().all(|&place| place >= first), "{:?}", pool.places);
+    let servers = pool.controller.servers();
+    assert!(servers.len() < 4 && servers.ends_with(&[3]), "the last ones: {servers:?}");
+    assert!(pool.places.iter().all(|place| servers.contains(place)), "{:?}", pool.places);
+}
+
+#[test]
+fn workers_that_lose_their_core_do_not_serve() {
+    // Fewer are faster, and the last worker, which would serve then, has half a core.
+    let mut pool = Pool::new(2, vec![1.0; 2], 8);
+    (pool.some_serve, pool.stolen[1]) = (0.5, 0.5);
+    pool.fibers = vec![0.9, 0.1];
+    pool.run(5 * SECOND);
+    assert_eq!((pool.places.as_slice(), pool.controller.servers()), ([0, 0].as_slice(), [0].as_slice()));
+    // The other one, from here on.
+    pool.stolen = vec![0.5, 0.0];
+    pool.fibers = vec![0.1, 0.9];
+    pool.run(20 * SECOND);
+    assert_eq!((pool.places.as_slice(), pool.controller.servers()), ([1, 1].as_slice(), [1].as_slice()));
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The thread of a tuned pool: takes samples, and asks for the moves.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +14,7 @@ use crate::stats::Counters;
 
 /// Time between two samples, at least and, while nothing changes, at most.
 const PERIOD: Duration = Duration::from_millis(20);
-const PERIOD_MAX: Duration = Duration::from_secs(1);
+const PERIOD_MAX: Duration = Duration::from_millis(200);
 
 /// The thread of one pool. It ends when this is dropped.
 pub(crate) struct Tuner(Arc<State>);
@@ -21,7 +23,8 @@ pub(crate) struct Tuner(Arc<State>);
 struct State {
     is_over: Mutex<bool>,
     over: Condvar,
-    serving: AtomicUsize,
+    /// Of each worker: does it serve?
+    serving: Vec<AtomicBool>,
     trials: AtomicU64,
     undone: AtomicU64,
 }
@@ -35,7 +38,7 @@ impl Tuner {
         let state = Arc::new(State {
             is_over: Mutex::new(false),
             over: Condvar::new(),
-            serving: AtomicUsize::new(workers.len()),
+            serving: workers.iter().map(|_| AtomicBool::new(true)).collect(),
             trials: AtomicU64::new(0),
             undone: AtomicU64::new(0),
         });
@@ -44,9 +47,12 @@ impl Tuner {
         Ok(Tuner(state))
     }
 
-    /// Number of workers, the last ones, that serve. Where these are not all, new fibers avoid them.
-    pub(crate) fn serving(&self) -> usize {
-        self.0.serving.load(Ordering::Relaxed)
+    /// Returns the worker for the fiber with this number: new fibers avoid those that serve. `None` where all serve.
+    pub(crate) fn client(&self, number: usize) -> Option<usize> {
+        let is_client = |&worker: &usize| !self.0.serving[worker].load(Ordering::Relaxed);
+        let clients = (0..self.0.serving.len()).filter(is_client).count();
+        // A trial may end meanwhile.
+        (0..self.0.serving.len()).filter(is_client).nth(number.checked_rem(clients)?)
     }
 
     /// Trials so far, and those that were undone.
@@ -66,13 +72,15 @@ impl State {
     fn run(&self, workers: &[Arc<Shared>], seats: &[Arc<Seat>]) {
         let start = Instant::now();
         let mut controller = Controller::new(workers.len(), seats.len());
-        let mut sleeps = vec![None; workers.len()];
-        let mut last = sample(start.elapsed(), workers, seats, &mut sleeps);
+        let mut seen: Vec<_> = workers.iter().map(|worker| Seen::of(worker)).collect();
+        let mut last = sample(start.elapsed(), workers, seats, &mut seen);
         let mut period = PERIOD;
         while !self.waits_for(period) {
-            let next = sample(start.elapsed(), workers, seats, &mut sleeps);
+            let next = sample(start.elapsed(), workers, seats, &mut seen);
             let moves = controller.decide(&last, &next);
-            self.serving.store(controller.serving(), Ordering::Relaxed);
+            for (worker, serves) in self.serving.iter().enumerate() {
+                serves.store(controller.servers().contains(&worker), Ordering::Relaxed);
+            }
             let (trials, undone) = controller.trials();
             let undoes = undone > self.undone.load(Ordering::Relaxed);
             self.trials.store(trials, Ordering::Relaxed);
@@ -95,16 +103,41 @@ impl State {
     }
 }
 
-/// A sleep that is not over, and so not in the counters: their number of sleeps before it, and when it was seen first.
-type Sleep = Option<(u64, Duration)>;
+/// Facts about a worker that are not in its counters.
+struct Seen {
+    /// A sleep that is not over: the number of sleeps before it, and when it was seen first.
+    sleep: Option<(u64, Duration)>,
+    /// The kernel's account of the thread's time; none where the kernel keeps none.
+    account: Option<File>,
+    stolen: Duration,
+}
+
+impl Seen {
+    fn of(worker: &Shared) -> Seen {
+        let account = File::open(format!("/proc/self/task/{}/schedstat", worker.thread.get())).ok();
+        Seen { sleep: None, account, stolen: Duration::ZERO }
+    }
+
+    /// Time that the thread has been ready to run, and did not: its second number there.
+    fn stolen(&mut self) -> Duration {
+        let mut text = [0; 64];
+        let read = self.account.as_ref().and_then(|account| account.read_at(&mut text, 0).ok());
+        let text = std::str::from_utf8(&text[..read.unwrap_or(0)]).unwrap_or("");
+        if let Some(ns) = text.split_ascii_whitespace().nth(1).and_then(|ns| ns.parse().ok()) {
+            self.stolen = Duration::from_nanos(ns);
+        }
+        self.stolen
+    }
+}
 
 /// Requests that a trustee has run, for clients of its runner's own worker too.
 fn served(counters: &Counters) -> u64 {
     counters.requests_served.get().wrapping_add(counters.requests_run_here.get())
 }
 
-fn sample(at: Duration, workers: &[Arc<Shared>], seats: &[Arc<Seat>], sleeps: &mut [Sleep]) -> Sample {
-    let idle = workers.iter().zip(sleeps).map(|(worker, sleep)| {
+fn sample(at: Duration, workers: &[Arc<Shared>], seats: &[Arc<Seat>], seen: &mut [Seen]) -> Sample {
+    let stolen = seen.iter_mut().map(Seen::stolen).collect();
+    let idle = workers.iter().zip(seen).map(|(worker, Seen { sleep, .. })| {
         let counters = &worker.counters;
         let parks = counters.parks.get();
         let since = sleep.filter(|(number, _)| *number == parks).map_or(at, |(_, since)| since);
@@ -117,5 +150,5 @@ fn sample(at: Duration, workers: &[Arc<Shared>], seats: &[Arc<Seat>], sleeps: &m
         worker: seat.runner(),
         is_bound: seat.bound().is_some_and(Bound::is_lasting),
     };
-    Sample { at, idle: idle.collect(), seats: seats.iter().map(seat).collect() }
+    Sample { at, idle: idle.collect(), stolen, seats: seats.iter().map(seat).collect() }
 }
