@@ -238,6 +238,11 @@ impl Controller {
         self.trial.is_some() || self.rates.len() < WINDOWS || !self.other.is_empty()
     }
 
+    /// Have trustees served requests in the last window?
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.rates.back().is_some_and(|&rate| rate > 0.0)
+    }
+
     /// Returns the moves to make after this window.
     pub(crate) fn decide(&mut self, before: &Sample, after: &Sample) -> Vec<Move> {
         let seconds = after.at.saturating_sub(before.at).as_secs_f64();

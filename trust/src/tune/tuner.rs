@@ -12,9 +12,10 @@ use crate::registry::Shared;
 use crate::runtime::seats::{Bound, Seat};
 use crate::stats::Counters;
 
-/// Time between two samples, at least and, while nothing changes, at most.
+/// Time between two samples, at least and, while nothing changes, at most: of a pool in use and of an idle one.
 const PERIOD: Duration = Duration::from_millis(20);
-const PERIOD_MAX: Duration = Duration::from_millis(200);
+const PERIOD_MAX: Duration = Duration::from_millis(60);
+const PERIOD_IDLE_MAX: Duration = Duration::from_millis(200);
 
 /// The thread of one pool. It ends when this is dropped.
 pub(crate) struct Tuner(Arc<State>);
@@ -90,7 +91,8 @@ impl State {
                 let _ = seats[to.seat].ask_to_move(to.to, undoes);
             }
             let goes_on = !moves.is_empty() || controller.is_watching();
-            period = if goes_on { PERIOD } else { (2 * period).min(PERIOD_MAX) };
+            let at_most = if controller.is_in_use() { PERIOD_MAX } else { PERIOD_IDLE_MAX };
+            period = if goes_on { PERIOD } else { (2 * period).min(at_most) };
             last = next;
         }
     }
