@@ -120,6 +120,39 @@ pub fn launches_call_back() {
     }
 }
 
+/// The trustee needs the latch for the requests that fill its way, and the way for what gives the latch back.
+pub fn a_full_way_holds_up_no_latch() {
+    /// Together several times what a pair of workers may have under way.
+    const LAUNCHES: u64 = 40;
+    const BYTES: usize = 16 << 10;
+    for place in spots() {
+        let gate = Gate::at(beside());
+        let sum = gossamer::entrust_with(place, || Latch::new(0usize));
+        let (holder, waits) = (sum.clone(), gate.clone());
+        let fiber = gossamer::spawn(move || {
+            holder.launch(move |sum| {
+                waits.pass();
+                *sum += 1;
+            });
+        });
+        gate.gather(1);
+        let answered = Rc::new(RefCell::new(0));
+        for _ in 0..LAUNCHES {
+            let answered = Rc::clone(&answered);
+            let add = |sum: &mut usize, text: String| *sum += text.len();
+            let count = move |outcome: Result<(), _>| {
+                outcome.unwrap();
+                *answered.borrow_mut() += 1;
+            };
+            sum.call().with("x".repeat(BYTES)).launch(add).then(count);
+        }
+        gate.open();
+        fiber.join().or_its_panic();
+        until(|| *answered.borrow() == LAUNCHES);
+        assert_eq!(sum.launch(|sum| *sum), 1 + LAUNCHES as usize * BYTES);
+    }
+}
+
 pub fn held_values_are_released() {
     for place in spots() {
         let gate = Gate::at(remote());

@@ -161,6 +161,7 @@ pub const ALL: &[Behaviour] = behaviours! {
         launches_go_there_and_back,
         launches_carry_what_holds_pointers,
         launches_call_back,
+        a_full_way_holds_up_no_latch,
         held_values_are_released;
     closes:
         a_property_is_closed_from_anywhere,
