@@ -1,14 +1,9 @@
 //! Counters per worker: written by the worker with plain stores, readable by anyone at any time.
 //!
-//! Here: the counters, and how the code of a thread finds its worker's counters. Not here: their owner (`registry`).
-//!
-//! Invariant: the counters that a thread is given ([`set_of_thread`]) live until it is given others, or none.
+//! Here: the counters. Not here: their owner (`registry`), and how the code of a thread finds its worker's counters
+//! (`current::count`).
 
-#![allow(unsafe_code)]
-
-use std::cell::Cell;
 use std::fmt;
-use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::running::Running;
@@ -176,29 +171,6 @@ impl Stats {
     /// ```
     pub fn requests_per_batch(&self) -> f64 {
         if self.batches_sent == 0 { 0.0 } else { self.requests_sent as f64 / self.batches_sent as f64 }
-    }
-}
-
-thread_local! {
-    /// Counters of the thread's worker, or null.
-    static OF_THREAD: Cell<*const Counters> = const { Cell::new(ptr::null()) };
-}
-
-/// Sets the counters of this thread's work, or none.
-///
-/// # Safety
-/// The counters live until the thread is given others, or none.
-#[inline(always)]
-pub(crate) unsafe fn set_of_thread(counters: Option<&Counters>) {
-    OF_THREAD.set(counters.map_or(ptr::null(), ptr::from_ref));
-}
-
-/// Counts work of the calling thread, if it has a worker.
-#[inline(always)]
-pub(crate) fn count(f: impl FnOnce(&Counters)) {
-    // SAFETY: null, or alive: the promise of `set_of_thread`.
-    if let Some(counters) = unsafe { OF_THREAD.get().as_ref() } {
-        f(counters);
     }
 }
 

@@ -32,7 +32,6 @@ use crate::request::{
     Resuming, capture_bytes, travels_inline, write_captures,
 };
 use crate::slot::{Body, REQUESTS_MAX, Reader};
-use crate::stats;
 use queue::{Chunk, Queue};
 pub(crate) use walk::{Requests, for_each_request, resume_batch};
 
@@ -54,6 +53,8 @@ const _: () = assert!(CONTINUATION_BLOCKS * size_of::<Block>() >= CONTINUATION_H
 /// The client's half of one pair.
 pub(crate) struct Outgoing {
     pub(crate) trustee: TrusteeId,
+    /// The worker whose half this is.
+    client: Arc<Shared>,
     peer: Arc<Shared>,
     side: ClientSide,
     /// Place of the next request, and the end of the part it must fit; both null if no batch is open.
@@ -83,9 +84,10 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    pub(crate) fn new(peer: Arc<Shared>, pair: Arc<Pair>) -> Self {
+    pub(crate) fn new(client: Arc<Shared>, peer: Arc<Shared>, pair: Arc<Pair>) -> Self {
         Outgoing {
             trustee: peer.id,
+            client,
             peer,
             side: ClientSide::new(pair),
             at: Cell::new(ptr::null_mut()),
@@ -358,10 +360,9 @@ impl Outgoing {
         self.side.note_published(published);
         // A closing trustee is dealt with in `collect`.
         let _ = self.peer.parker.publish(|| self.side.publish());
-        stats::count(|counters| {
-            counters.requests_sent.add(u64::from(written));
-            counters.batches_sent.add(1);
-        });
+        let counters = &self.client.counters;
+        counters.requests_sent.add(u64::from(written));
+        counters.batches_sent.add(1);
     }
 
     /// Closes the open batch: writes its head. Returns its number of requests.
@@ -398,9 +399,7 @@ impl Outgoing {
         if !is_noted {
             self.side.note_queued(property.addr());
         }
-        stats::count(|counters| {
-            counters.requests_queued.add(1);
-        });
+        self.client.counters.requests_queued.add(1);
     }
 
     /// Handles all responses that have come, and sends the requests that waited for a slot. True if there were any.

@@ -94,10 +94,11 @@ struct Both {
 impl Both {
     fn new() -> Both {
         let peer = registry::register().expect("ids are left");
+        let own = worker::with(|worker| Arc::clone(&worker.shared));
         let pair = Pair::new();
         Both {
-            client: Outgoing::new(Arc::clone(&peer), Arc::clone(&pair)),
-            trustee: worker::with(|worker| Incoming::new(Arc::clone(&worker.shared), pair)),
+            client: Outgoing::new(Arc::clone(&own), Arc::clone(&peer), Arc::clone(&pair)),
+            trustee: Incoming::new(own, pair),
             peer,
             seen: Rc::default(),
             drops: Rc::default(),

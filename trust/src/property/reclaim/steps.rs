@@ -393,8 +393,9 @@ fn a_pair_tells_what_was_served_and_who_has_left() {
         }
     }
     let (peer, pair) = (registry::register().expect("ids are left"), Pair::new());
-    let client = Outgoing::new(Arc::clone(&peer), Arc::clone(&pair));
-    let incoming = worker::with(|worker| Incoming::new(Arc::clone(&worker.shared), Arc::clone(&pair)));
+    let own = worker::with(|worker| Arc::clone(&worker.shared));
+    let client = Outgoing::new(Arc::clone(&own), Arc::clone(&peer), Arc::clone(&pair));
+    let incoming = Incoming::new(own, Arc::clone(&pair));
     let told = || (Client::served(&incoming), Client::batches(&incoming), Client::has_left(&incoming));
     assert!(std::ptr::eq(Client::pair(&incoming), &*pair));
     assert_eq!(told(), (0, 0, false));

@@ -18,7 +18,7 @@ use crate::config::WATCHES;
 use crate::fiber::overflow::{self, AltStack};
 use crate::registry::TooMany;
 use crate::runtime::worker::{Context, NotMade, Settings, Worker};
-use crate::stats;
+use crate::stats::Counters;
 use crate::unwind::{AbortOnUnwind, give_up, quietly, thread_name};
 
 thread_local! {
@@ -175,7 +175,6 @@ fn free(worker: *const Worker) {
     unsafe {
         (*worker).end();
         WORKER.set(ptr::null());
-        stats::set_of_thread(None);
         // Values dropped with it must not start another worker.
         ENDED.set(true);
         let worker = Box::from_raw(worker.cast_mut());
@@ -201,6 +200,11 @@ pub(crate) fn existing<R>(f: impl FnOnce(&Worker) -> R) -> Option<R> {
     let worker = WORKER.get();
     // SAFETY: as in `try_with`.
     (!worker.is_null()).then(|| f(unsafe { &*worker }))
+}
+
+/// Counts work of this thread's worker, if it has one.
+pub(crate) fn count(f: impl FnOnce(&Counters)) {
+    existing(|worker| f(&worker.shared.counters));
 }
 
 /// Calls `f` with the worker of this thread, which is made if there is none.
@@ -249,8 +253,6 @@ fn try_start(settings: Settings) -> Result<Option<*const Worker>, NotMade> {
     // SAFETY: it stays as long as its thread, which ends the worker before (`end`), or exits the process from the
     // middle of it.
     unsafe { worker.shared.fibers.show(overflow::of_this_thread()) };
-    // SAFETY: the worker keeps them, up to `free`.
-    unsafe { stats::set_of_thread(Some(&worker.shared.counters)) };
     let worker: *const Worker = Box::into_raw(Box::new(worker));
     WORKER.set(worker);
     // Registers the destructor.
@@ -275,10 +277,8 @@ pub(crate) unsafe fn run_as<R>(worker: NonNull<Worker>, f: impl FnOnce(&Worker) 
     // SAFETY: the caller's promise.
     let worker = unsafe { worker.as_ref() };
     let own = WORKER.replace(worker);
-    // SAFETY: the worker keeps them, up to `free`, and this thread is given its own again.
-    unsafe { stats::set_of_thread(Some(&worker.shared.counters)) };
     let result = f(worker);
-    resume_own(own);
+    WORKER.set(own);
     std::mem::forget(guard);
     result
 }
@@ -296,10 +296,8 @@ pub(crate) unsafe fn run_beside<U, E>(
     // SAFETY: the caller's promise.
     let worker = unsafe { worker.as_ref() };
     let own = WORKER.replace(worker);
-    // SAFETY: as in `run_as`.
-    unsafe { stats::set_of_thread(Some(&worker.shared.counters)) };
     let resume = || {
-        resume_own(own);
+        WORKER.set(own);
         std::mem::forget(guard);
     };
     // Each branch by itself, as in `Trust::request`.
@@ -315,14 +313,6 @@ pub(crate) unsafe fn run_beside<U, E>(
     }
 }
 
-/// Makes the thread's own worker current again.
-#[inline(always)]
-fn resume_own(own: *const Worker) {
-    WORKER.set(own);
-    // SAFETY: null, or this thread's own worker, which keeps its counters up to `free`.
-    unsafe { stats::set_of_thread(own.as_ref().map(|worker| &worker.shared.counters)) };
-}
-
 /// Ends this worker, with its fibers, and frees it.
 ///
 /// # Safety
@@ -330,11 +320,9 @@ fn resume_own(own: *const Worker) {
 pub(crate) unsafe fn end_other(worker: NonNull<Worker>) {
     let guard = AbortOnUnwind;
     let own = WORKER.replace(worker.as_ptr());
-    // SAFETY: as in `run_as`.
-    unsafe { stats::set_of_thread(Some(&worker.as_ref().shared.counters)) };
     let ended = end(true);
     debug_assert!(ended.is_ok(), "it waits for fibers, and nothing is below it on the stack");
-    resume_own(own);
+    WORKER.set(own);
     std::mem::forget(guard);
 }
 

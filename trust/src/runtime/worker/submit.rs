@@ -242,7 +242,7 @@ impl Worker {
         if peer.send(Message::Client(Arc::clone(&self.shared), Arc::clone(&pair))).is_err() {
             return false;
         }
-        if let Some(old) = self.pairs.insert(Outgoing::new(peer, pair)) {
+        if let Some(old) = self.pairs.insert(Outgoing::new(Arc::clone(&self.shared), peer, pair)) {
             // Callbacks meant for it touch properties, and a closure may be running on one of them.
             self.defer(Box::new(move || super::with(|worker| worker.retire(&old))));
             self.settle();
