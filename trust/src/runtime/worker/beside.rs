@@ -69,25 +69,50 @@ enum Way {
     Slots,
 }
 
-/// The seats at rest, by index of the trustee: a table of its own, for each call looks here.
-#[derive(Default)]
-struct AtRest(UnsafeCell<Vec<Option<(TrusteeId, AtOnce)>>>);
+/// The seats at rest: a table of its own, for each call looks here.
+struct AtRest {
+    /// The seat that was found last, if it is at rest.
+    last: Cell<(TrusteeId, AtOnce)>,
+    /// By index of the trustee. Other places are of nobody.
+    table: UnsafeCell<Vec<(TrusteeId, AtOnce)>>,
+}
+
+impl Default for AtRest {
+    fn default() -> Self {
+        AtRest { last: Cell::new(AtRest::NONE), table: UnsafeCell::default() }
+    }
+}
 
 impl AtRest {
+    const NONE: (TrusteeId, AtOnce) = (TrusteeId::NOBODY, AtOnce(NonNull::dangling()));
+
     #[inline(always)]
     fn find(&self, trustee: TrusteeId) -> Option<AtOnce> {
+        let (last, seat) = self.last.get();
+        if last == trustee {
+            return Some(seat);
+        }
         // SAFETY: only the thread that has the worker, and only for this look-up.
-        let (found, seat) = (*unsafe { &*self.0.get() }.get(trustee.index())?)?;
-        (found == trustee).then_some(seat)
+        let table = unsafe { &*self.table.get() };
+        if table.is_empty() {
+            return None; // as for all workers without seats
+        }
+        let found = *table.get(trustee.index())?;
+        if found.0 != trustee {
+            return None;
+        }
+        self.last.set(found);
+        Some(found.1)
     }
 
     fn set(&self, trustee: TrusteeId, seat: Option<AtOnce>) {
+        self.last.set(AtRest::NONE);
         // SAFETY: only the thread that has the worker, and only here; no code of users runs meanwhile.
-        let table = unsafe { &mut *self.0.get() };
+        let table = unsafe { &mut *self.table.get() };
         if table.len() <= trustee.index() {
-            table.resize(trustee.index() + 1, None);
+            table.resize(trustee.index() + 1, AtRest::NONE);
         }
-        table[trustee.index()] = seat.map(|seat| (trustee, seat));
+        table[trustee.index()] = seat.map_or(AtRest::NONE, |seat| (trustee, seat));
     }
 }
 
