@@ -31,7 +31,7 @@ impl Seated {
     /// Runs `f` with the seat's worker as that of the thread.
     fn run<R>(&self, f: impl FnOnce(&Worker) -> R) -> R {
         // SAFETY: made by `current::make`, and freed only when it is off the list; this thread has it [seat-settled].
-        unsafe { current::run_as(self.worker, f) }
+        unsafe { current::run_as(self.worker, |worker| worker.run_for_runner(f)) }
     }
 }
 

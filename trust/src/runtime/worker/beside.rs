@@ -12,6 +12,9 @@
 //! A closure does not run while the seat is in a turn of its own, or in another closure: both run with the seat as the
 //! worker of the thread, so that no request of theirs is one of the runner's. Nor does a seat move meanwhile: a closure
 //! does not suspend, and seats move at a turn's end of the runner.
+//!
+//! A seat counts as in a turn whenever its runner does nothing for it (`Worker::run_for_runner`), so that requests of
+//! closures wait for its next turn, which follows.
 
 #![allow(unsafe_code)]
 
@@ -132,7 +135,9 @@ impl Worker {
         seats[trustee.index()] = Some(Reached { trustee, worker, way: Way::Slots });
         drop(seats);
         // SAFETY: this thread has it from here on.
-        unsafe { worker.as_ref() }.beside.is_seat.set(true);
+        let seat = unsafe { worker.as_ref() };
+        seat.beside.is_seat.set(true);
+        seat.in_turn.set(true);
         self.beside.asked.set(self.beside.asked.get() + 1);
         self.let_pairs_rest();
     }
@@ -173,22 +178,28 @@ impl Worker {
 
     /// Runs `f`, of this trustee, between two turns: as in one.
     fn in_own_turn<R>(&self, f: impl FnOnce() -> R) -> R {
-        self.begin_own_turn();
+        let before = self.in_turn.replace(true);
+        debug_assert!(!before, "it is between two turns");
+        self.assert_between_turns();
         let result = f();
-        self.end_own_turn();
+        self.in_turn.set(false);
+        result
+    }
+
+    /// Runs `f` of the runner for this seat. All other code that runs with the seat as the worker of the thread runs as
+    /// in a turn, so that each closure need not note it.
+    #[inline(always)]
+    pub(crate) fn run_for_runner<R>(&self, f: impl FnOnce(&Worker) -> R) -> R {
+        self.in_turn.set(false);
+        let result = f(self);
+        self.in_turn.set(true);
         result
     }
 
     #[inline(always)]
-    fn begin_own_turn(&self) {
+    fn assert_between_turns(&self) {
         debug_assert!(self.context.get() == Context::Free && !self.in_aftermath.get(), "it is between two turns");
-        let before = self.in_turn.replace(true);
-        debug_assert!(!before && self.home.get() == self.id, "it is between two turns");
-    }
-
-    #[inline(always)]
-    fn end_own_turn(&self) {
-        self.in_turn.set(false);
+        debug_assert!(self.in_turn.get() && self.home.get() == self.id, "its requests wait for a turn");
     }
 
     /// The seat of this trustee, if a request to it runs at once, of a kind that may.
@@ -263,20 +274,16 @@ impl Worker {
         };
         let run = |seat: &Worker| {
             seat.mark_busy();
-            seat.begin_own_turn();
+            seat.assert_between_turns();
             // Each branch by itself, as in `Trust::request`. SAFETY: the caller's promise; the seat is between two
             // turns, in free context.
             match unsafe { seat.run_alone(property, call) } {
-                Ok(value) => {
-                    seat.end_own_turn();
-                    Ok(value)
-                }
+                Ok(value) => Ok(value),
                 Err(fault) => {
                     if !is_moved.get() {
                         // SAFETY: as in `call`, which was not called: the property is poisoned.
                         seat.drop_unrun(unsafe { f.read() });
                     }
-                    seat.end_own_turn();
                     Err(fault)
                 }
             }
@@ -328,7 +335,7 @@ impl Worker {
         let body = body.as_mut_ptr();
         let run = |seat: &Worker| {
             // SAFETY: the caller's promise; the body is this call's.
-            seat.in_own_turn(|| unsafe { serve_one(seat, property, request, self.id, body) });
+            unsafe { serve_one(seat, property, request, self.id, body) };
             if R::IS_AWAITED {
                 seat.shared.counters.requests_run_here.add(1);
             }
@@ -403,5 +410,5 @@ fn settle_at(seat: AtOnce) {
 #[inline(never)]
 fn settle_at_slow(AtOnce(worker): AtOnce) {
     // SAFETY: as in `Worker::run_at`: callbacks do not suspend.
-    unsafe { current::run_as(worker, |seat| seat.in_own_turn(|| seat.settle())) }
+    unsafe { current::run_as(worker, Worker::settle) }
 }

@@ -320,6 +320,8 @@ pub(crate) unsafe fn run_beside<U, E>(
 pub(crate) unsafe fn end_other(worker: NonNull<Worker>) {
     let guard = AbortOnUnwind;
     let own = WORKER.replace(worker.as_ptr());
+    // SAFETY: as in `run_as`.
+    unsafe { worker.as_ref() }.in_turn.set(false);
     let ended = end(true);
     debug_assert!(ended.is_ok(), "it waits for fibers, and nothing is below it on the stack");
     WORKER.set(own);
