@@ -168,7 +168,7 @@ pub(crate) fn end(waits_for_fibers: bool) -> Result<(), NotEnded> {
 
 /// Frees the worker, which is finished and no longer in use. For now the thread can have no other.
 ///
-/// `worker` is the pointer of `start` or `make` itself: one that comes from a reference may not free what it points to.
+/// By the pointer of `start` or `make` itself: one that comes from a reference may not free what it points to.
 fn free(worker: *const Worker) {
     // SAFETY: made by `start` or `make` and not freed before, for `WORKER` points to it; nothing on this thread's stack
     // uses it any more.
@@ -177,7 +177,7 @@ fn free(worker: *const Worker) {
         WORKER.set(ptr::null());
         // Values dropped with it must not start another worker.
         ENDED.set(true);
-        let worker = Box::from_raw(worker.cast_mut());
+        let worker = Box::from_raw((*worker).made.get());
         quietly(|| drop(worker));
     }
 }
@@ -253,7 +253,7 @@ fn try_start(settings: Settings) -> Result<Option<*const Worker>, NotMade> {
     // SAFETY: it stays as long as its thread, which ends the worker before (`end`), or exits the process from the
     // middle of it.
     unsafe { worker.shared.fibers.show(overflow::of_this_thread()) };
-    let worker: *const Worker = Box::into_raw(Box::new(worker));
+    let worker = keep(worker).as_ptr();
     WORKER.set(worker);
     // Registers the destructor.
     GUARD.with(|_| ());
@@ -263,8 +263,15 @@ fn try_start(settings: Settings) -> Result<Option<*const Worker>, NotMade> {
 /// Makes a worker beside that of this thread, to be run by [`run_as`] and ended by [`end_other`]. Overflows of its
 /// fibers are reported as those of the thread's own; `shown.rs` does not show which one runs.
 pub(crate) fn make(settings: Settings) -> Result<NonNull<Worker>, NotMade> {
-    let worker = Box::new(Worker::new(settings, AltStack::of_others())?);
-    Ok(NonNull::from(Box::leak(worker)))
+    Ok(keep(Worker::new(settings, AltStack::of_others())?))
+}
+
+/// Keeps a worker up to [`free`].
+fn keep(worker: Worker) -> NonNull<Worker> {
+    let worker = NonNull::from(Box::leak(Box::new(worker)));
+    // SAFETY: just made.
+    unsafe { worker.as_ref() }.made.set(worker.as_ptr());
+    worker
 }
 
 /// Runs `f` with this worker as that of the thread. If anything in it unwound, the process would end.

@@ -29,6 +29,7 @@ mod wait;
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::mem::ManuallyDrop;
+use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -154,6 +155,8 @@ pub(crate) struct Worker {
     has_bound_values: Cell<bool>,
     /// Seats that its thread runs beside it.
     pub(crate) beside: Beside,
+    /// The pointer that it was made with, which frees it; null before.
+    made: Cell<*mut Worker>,
     _alt_stack: AltStack,
 }
 
@@ -190,6 +193,7 @@ impl Worker {
             meanwhile: RefCell::default(),
             has_bound_values: Cell::new(false),
             beside: Beside::default(),
+            made: Cell::new(ptr::null_mut()),
             _alt_stack: alt_stack,
         })
     }
