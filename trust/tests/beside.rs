@@ -225,9 +225,12 @@ fn a_panic_poisons_as_it_does_elsewhere() {
     let (value, other) = (entrust(&pool, 0, 1), entrust(&pool, 0, 2));
     let trustee = pool.trustees()[0];
     in_fiber(&pool, move || {
+        let own = local_trustee();
         let calls = || {
             assert!(matches!(value.call().apply(|_| panic!("of a test")).wait(), Err(Error::Panicked { .. })));
+            assert_eq!(local_trustee(), own);
             let refused = value.call().apply(|_| ()).wait();
+            assert_eq!(local_trustee(), own);
             assert!(matches!(refused, Err(Error::Poisoned { panic, .. }) if panic.contains("of a test")));
             let told = Rc::new(Cell::new(false));
             let tells = Rc::clone(&told);
@@ -296,6 +299,45 @@ fn closures_run_one_after_the_other() {
     assert_eq!(first, ["begins", "ends", "deferred", "by a callback"]);
     wait_until("the other one was asked", || second.len() == 1 || other.apply(|log| log.len()) == 1);
     drop(value);
+}
+
+/// Requests of a closure that runs at once are sent, and counted, by its trustee.
+#[test]
+fn requests_of_closures_are_those_of_their_trustee() {
+    watchdog!();
+    let (pool, elsewhere) = (pool(1, 1), Threadpool::new(1));
+    let (value, counter) = (entrust(&pool, 0, ()), elsewhere.entrust(0u64));
+    let (trustee, asks, dropped) = (pool.trustees()[0], counter.clone(), counter.clone());
+    let sent = in_fiber(&pool, move || {
+        let sent = || [local_trustee(), trustee].map(|trustee| stats(trustee).requests_sent);
+        let before = sent();
+        let calls = || {
+            value.apply(move |()| asks.apply_then(|counter| *counter += 1, |()| ()));
+            // Of one that is refused, by the destructor of its captures.
+            assert!(value.call().apply(|()| panic!("of a test")).wait().is_err());
+            let asks = OnDrop(Some(move || dropped.apply_then(|counter| *counter += 1, |()| ())));
+            assert!(value.call().in_process().apply(move |()| drop(asks)).wait().is_err());
+        };
+        assert_eq!(ran(trustee, calls), (2, 0));
+        let counted = || sent().into_iter().zip(before).map(|(sent, before)| sent - before).collect::<Vec<_>>();
+        // The counts of the dropped trusts are requests, too.
+        while counted()[1] < 2 {
+            trust::yield_now();
+        }
+        counted()[0]
+    });
+    assert_eq!(sent, 0);
+    wait_until("both have run", || counter.apply(|counter| *counter) == 2);
+}
+
+struct OnDrop<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        if let Some(f) = self.0.take() {
+            f();
+        }
+    }
 }
 
 /// The last trust goes inside of a closure that runs at once, at the end of one, or in the fiber.

@@ -14,6 +14,7 @@ use super::apply::Apply;
 use crate::ids::TrusteeId;
 use crate::property::Header;
 use crate::request::{Called, Fault, Host, Ignore, Request, Serving, Target, Then};
+use crate::runtime::worker::beside::AtOnce;
 use crate::runtime::worker::reclaim::count;
 use crate::runtime::worker::{self, Context, Worker};
 use crate::tasks::reply::Reply;
@@ -179,10 +180,20 @@ impl<T: 'static> Trust<T> {
         U: 'static,
     {
         match worker.seat_at_rest(self.trustee) {
-            // SAFETY: a trust of this trustee; the context is free.
-            Some(seat) => unsafe { worker.run_beside(seat, self.property, f) },
+            Some(seat) => self.request_beside(worker, f, seat),
             None => self.request_by_slots::<STAYS, _, _>(worker, f),
         }
+    }
+
+    /// Part of `request` for a seat that runs it at once. `seat` is last, as the others lie where they are handed on.
+    #[inline(never)]
+    fn request_beside<U, F>(&self, worker: &Worker, f: F, seat: AtOnce) -> Result<U, Box<Fault>>
+    where
+        F: FnOnce(&mut T) -> U + 'static,
+        U: 'static,
+    {
+        // SAFETY: a trust of this trustee; the context is free, and the seat was found just now.
+        unsafe { worker.run_beside(seat, self.property, f) }
     }
 
     /// Waiting part of `request`.

@@ -18,6 +18,7 @@
 
 #![allow(unsafe_code)]
 
+use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell, UnsafeCell};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull};
@@ -27,7 +28,7 @@ use crate::config::GIVE_WAY_EVERY;
 use crate::ids::TrusteeId;
 use crate::local::client::Outgoing;
 use crate::local::trustee::serve_one;
-use crate::property::Header;
+use crate::property::{Header, Property};
 use crate::request::{Fault, Host, Request, Response, Resuming};
 use crate::runtime::worker::{Context, Worker, current};
 use crate::slot::{Body, Reader};
@@ -233,7 +234,8 @@ impl Worker {
     /// # Safety
     /// This is the thread's own worker, and the seat that of [`seat_at_once`](Self::seat_at_once), called just now; the
     /// property is a live `Property<T>` of it.
-    #[inline(never)]
+    // Unoptimised code would have room on the stack for the closure in each function that it is moved into.
+    #[inline(always)]
     pub(crate) unsafe fn run_beside<T, U>(
         &self,
         seat: AtOnce,
@@ -241,17 +243,15 @@ impl Worker {
         f: impl FnOnce(&mut T) -> U,
     ) -> Result<U, Box<Fault>> {
         let mut f = ManuallyDrop::new(f);
-        // Each branch by itself, as in `Trust::request`. SAFETY: the caller's promise; the closure is not used again.
-        match unsafe { self.run_at(seat, property, &raw mut *f) } {
+        // SAFETY: the caller's promise; the closure is not used again.
+        let fault = match unsafe { self.run_at(seat, property, &raw mut *f) } {
             Ok(value) => {
                 self.after_call_beside(seat);
-                Ok(value)
+                return Ok(value);
             }
-            Err(fault) => {
-                self.after_call_beside(seat);
-                Err(Box::new(fault))
-            }
-        }
+            Err(fault) => fault,
+        };
+        Err(self.after_fault_beside(seat, fault))
     }
 
     /// Runs the closure at this place on a property of a seat, without the calls that it puts off. By its address:
@@ -262,35 +262,36 @@ impl Worker {
     #[inline(always)]
     unsafe fn run_at<T, U, F: FnOnce(&mut T) -> U>(
         &self,
-        seat: AtOnce,
+        AtOnce(worker): AtOnce,
         property: *mut Header,
         f: *mut F,
-    ) -> Result<U, Fault> {
-        let is_moved = Cell::new(false);
-        let call = |value: &mut T| {
-            is_moved.set(true);
-            // SAFETY: the caller gives it up; read here alone.
-            (unsafe { f.read() })(value)
-        };
-        let run = |seat: &Worker| {
-            seat.mark_busy();
-            seat.assert_between_turns();
-            // Each branch by itself, as in `Trust::request`. SAFETY: the caller's promise; the seat is between two
-            // turns, in free context.
-            match unsafe { seat.run_alone(property, call) } {
-                Ok(value) => Ok(value),
-                Err(fault) => {
-                    if !is_moved.get() {
-                        // SAFETY: as in `call`, which was not called: the property is poisoned.
-                        seat.drop_unrun(unsafe { f.read() });
-                    }
-                    Err(fault)
-                }
-            }
-        };
-        // SAFETY: this thread, whose worker is `self`, runs the seat [seat-settled], so that no turn of it is on the
-        // stack: that would be of the thread's worker.
-        unsafe { current::run_beside(seat.0, run) }
+    ) -> Result<U, Box<Fault>> {
+        // SAFETY: this thread runs the seat [seat-settled].
+        let seat = unsafe { worker.as_ref() };
+        // SAFETY: the caller's promise.
+        if unsafe { (*property).is_poisoned() } {
+            // SAFETY: the caller gives the closure up; it is read once.
+            return Err(refuse(worker, property, unsafe { f.read() }));
+        }
+        seat.mark_busy();
+        seat.assert_between_turns();
+        seat.shared.counters.requests_run_here.add(1);
+        seat.context.set(Context::Delegated);
+        // SAFETY: the property is live, and no other closure of the seat runs: no turn of it is on the stack, as that
+        // would be of the thread's worker, and its context was free. The closure as above.
+        let call = || unsafe { f.read()(Property::<T>::value(property)) };
+        // SAFETY: as above; `self` is the thread's own worker.
+        let outcome = unsafe { current::run_beside(self, worker, call) };
+        seat.context.set(Context::Free);
+        outcome.map_err(|payload| seat.note_panic(property, payload))
+    }
+
+    /// Poisons the property, as a closure has panicked on it. Returns the fault.
+    #[cold]
+    #[inline(never)]
+    fn note_panic(&self, property: *mut Header, payload: Box<dyn Any + Send>) -> Box<Fault> {
+        self.poison(property, &*payload);
+        Box::new(Fault::Panicked(payload))
     }
 
     /// Runs the closure at one place on a property of a seat, and the callback at the other with its result.
@@ -305,14 +306,33 @@ impl Worker {
         f: *mut F,
         then: *mut H,
     ) {
-        // A panic of a callback is reported by the panic hook. Each branch by itself, as in `Trust::request`.
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self.run_at(seat, property, f) {
-                Ok(value) => drop(self.call_back(|| quietly(|| then.read()(Ok(value))))),
-                Err(fault) => drop(self.call_back(|| quietly(|| then.read()(Err(fault))))),
-            }
+        // Each branch by itself, as in `Trust::request`. SAFETY: the caller's promise.
+        match unsafe { self.run_at(seat, property, f) } {
+            // SAFETY: the callback is read once.
+            Ok(value) => self.call_back_beside(seat, || unsafe { then.read()(Ok(value)) }),
+            // SAFETY: as above.
+            Err(fault) => unsafe { self.post_fault_beside(seat, fault, then) },
         }
+    }
+
+    /// Calls back with the fault of a call.
+    ///
+    /// # Safety
+    /// The callback is moved out.
+    #[cold]
+    #[inline(never)]
+    unsafe fn post_fault_beside<U, H: FnOnce(Result<U, Fault>)>(&self, seat: AtOnce, fault: Box<Fault>, then: *mut H) {
+        // SAFETY: the caller's promise.
+        self.call_back_beside(seat, || unsafe { then.read()(Err(*fault)) });
+    }
+
+    /// Runs a callback, in free context, and what follows a call. A panic is reported by the panic hook.
+    #[inline(always)]
+    fn call_back_beside(&self, seat: AtOnce, then: impl FnOnce()) {
+        debug_assert!(self.context.get() == Context::Free, "it has called at once");
+        self.context.set(Context::Callback);
+        quietly(then);
+        self.context.set(Context::Free);
         // Calls on its own trustee that the callback has made come before those that follow.
         self.settle();
         self.after_call_beside(seat);
@@ -368,6 +388,14 @@ impl Worker {
         }
     }
 
+    /// Same as [`after_call_beside`](Self::after_call_beside), where the call has no result.
+    #[cold]
+    #[inline(never)]
+    fn after_fault_beside(&self, seat: AtOnce, fault: Box<Fault>) -> Box<Fault> {
+        self.after_call_beside(seat);
+        fault
+    }
+
     /// Gives the seats, their clients and ready fibers their turn, also where a fiber only calls seats at once.
     #[cold]
     fn give_way_beside(&self) {
@@ -395,6 +423,21 @@ impl Worker {
         self.beside.has_moves.get().is_some_and(|has_moves| has_moves())
             || workers.any(|seat| seat.has_work() || seat.has_callbacks())
     }
+}
+
+/// Drops the closure of a request of a seat's property, which is poisoned or closed. Returns the fault.
+#[cold]
+#[inline(never)]
+fn refuse<F>(worker: NonNull<Worker>, property: *mut Header, f: F) -> Box<Fault> {
+    let refuse = |seat: &Worker| {
+        seat.mark_busy();
+        seat.assert_between_turns();
+        let fault = seat.refusal(property);
+        seat.drop_unrun(f);
+        Box::new(fault)
+    };
+    // SAFETY: as in `Worker::run_at`.
+    unsafe { current::run_as(worker, refuse) }
 }
 
 /// Runs the calls put off at a seat.

@@ -12,7 +12,9 @@
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
+use std::thread;
 
 use crate::config::WATCHES;
 use crate::fiber::overflow::{self, AltStack};
@@ -290,34 +292,18 @@ pub(crate) unsafe fn run_as<R>(worker: NonNull<Worker>, f: impl FnOnce(&Worker) 
     result
 }
 
-/// Same as [`run_as`], for a worker beside the thread's own, which is that of the thread now.
+/// Runs a closure of users with this worker as that of the thread, and catches its panic. `own` is that of the thread
+/// before and after.
 ///
 /// # Safety
-/// As for `run_as`.
+/// As for [`run_as`].
 #[inline(always)]
-pub(crate) unsafe fn run_beside<U, E>(
-    worker: NonNull<Worker>,
-    f: impl FnOnce(&Worker) -> Result<U, E>,
-) -> Result<U, E> {
-    let guard = AbortOnUnwind;
-    // SAFETY: the caller's promise.
-    let worker = unsafe { worker.as_ref() };
-    let own = WORKER.replace(worker);
-    let resume = || {
-        WORKER.set(own);
-        std::mem::forget(guard);
-    };
-    // Each branch by itself, as in `Trust::request`.
-    match f(worker) {
-        Ok(value) => {
-            resume();
-            Ok(value)
-        }
-        Err(error) => {
-            resume();
-            Err(error)
-        }
-    }
+pub(crate) unsafe fn run_beside<U>(own: &Worker, worker: NonNull<Worker>, f: impl FnOnce() -> U) -> thread::Result<U> {
+    debug_assert!(ptr::eq(own, WORKER.get()), "it is that of the thread");
+    WORKER.with(|current| current.set(worker.as_ptr()));
+    let outcome = catch_unwind(AssertUnwindSafe(f));
+    WORKER.with(|current| current.set(own));
+    outcome
 }
 
 /// Ends this worker, with its fibers, and frees it.
