@@ -29,7 +29,11 @@ const WINDOWS: usize = 10;
 /// Fewer windows are enough from this number on: before a trial where they are steady, after it where they tell.
 const WINDOWS_MIN: usize = 4;
 /// Deviation of a mean, as part of it, up to which rates are steady.
-const STEADY: f64 = 0.01;
+const STEADY: f64 = 0.015;
+/// Deviation of a single rate, as part of the mean, at least: rates that follow each other are alike.
+const NOISE: f64 = 0.02;
+/// Deviations by which a trial has to change the rate.
+const SURE: f64 = 2.0;
 /// Deviations from which few windows tell a trial's effect.
 const CLEAR: f64 = 4.0;
 /// A trial that costs more than this part of the rate is over after this many windows.
@@ -44,9 +48,14 @@ const BUSY: f64 = 0.9;
 const IDLE: f64 = 0.75;
 /// Servers that are busy for a smaller part of the time are too many.
 const TOO_MANY: f64 = 0.5;
-/// Part of the time that a worker waits for its core, from which on others should serve, and up to which it may.
+/// Part of the time that a worker waits for its core: from the first one on others should serve, if they wait for less
+/// than the second one.
 const STOLEN: f64 = 0.2;
 const OWN: f64 = 0.05;
+/// A worker that is busy for a smaller part of the time tells nothing of its core.
+const RESTING: f64 = 0.1;
+/// Weight of the last window in the means of those waits.
+const NEWS_OF_CORES: f64 = 0.1;
 /// Time without trials after one that brought little.
 const QUIET: Duration = Duration::from_secs(10);
 /// Time for which a kind of trial is blocked after it was undone, at first and at most.
@@ -56,9 +65,11 @@ const BLOCKED_MAX: Duration = Duration::from_secs(60);
 /// block, if it differs from the rate before that.
 const OTHER_LOAD: f64 = 1.3;
 const OTHER_WINDOWS: usize = 3;
-/// Workers that all serve are worth a trial with fewer from this part of the time on, for which they are busy: also
-/// where they wait for each other much, which fewer may not.
+/// Where all workers serve and are busy for more than this part of the time, fewer may be better. It is less than
+/// [`BUSY`], as workers that wait for each other are idle meanwhile.
 const IN_USE: f64 = 0.5;
+/// The load has ended if workers are busy for a smaller part of the time.
+const ENDED: f64 = 0.25;
 /// Weight of the last window in the means of loads, at least.
 const NEWS: f64 = 0.25;
 /// Smallest share of a worker's time for which a trustee is moved.
@@ -70,8 +81,8 @@ pub(crate) struct Sample {
     pub(crate) at: Duration,
     /// Time that each worker has slept, or polled for nothing.
     pub(crate) idle: Vec<Duration>,
-    /// Time that each worker has waited for a core that other threads had.
-    pub(crate) stolen: Vec<Duration>,
+    /// Part of the time that each worker has waited for a core that other threads had, lately.
+    pub(crate) stolen: Vec<f64>,
     pub(crate) seats: Vec<SeatSample>,
 }
 
@@ -105,7 +116,8 @@ impl Kind {
     /// The kind of trial that would undo one of this kind.
     fn reverse(self) -> Option<Kind> {
         match self {
-            Kind::Balance | Kind::Leave => None,
+            Kind::Balance => None,
+            Kind::Leave => Some(Kind::Leave),
             Kind::Gather => Some(Kind::Spread),
             Kind::Spread => Some(Kind::Gather),
         }
@@ -123,8 +135,8 @@ impl Rates {
     fn of(rates: impl ExactSizeIterator<Item = f64> + Clone) -> Rates {
         let count = rates.len() as f64;
         let mean = rates.clone().sum::<f64>() / count;
-        let variance = rates.map(|rate| (rate - mean) * (rate - mean)).sum::<f64>() / (count - 1.0) / count;
-        Rates { mean, variance }
+        let variance = rates.map(|rate| (rate - mean) * (rate - mean)).sum::<f64>() / (count - 1.0);
+        Rates { mean, variance: variance.max((NOISE * mean).powi(2)) / count }
     }
 
     /// Are they steady enough for a trial?
@@ -144,6 +156,7 @@ impl Rates {
 struct Trial {
     kind: Kind,
     before: Rates,
+    moves: Vec<Move>,
     /// Moves that undo it, and the workers that served before.
     undo: Vec<Move>,
     servers: Vec<usize>,
@@ -159,7 +172,7 @@ impl Trial {
             return None;
         }
         let after = Rates::of(self.rates.iter().copied());
-        let is_ruin = after.mean < (1.0 - RUIN) * self.before.mean;
+        let is_ruin = after.mean < (1.0 - RUIN) * self.before.mean && after.differ_from(&self.before, SURE);
         let is_clear = count >= WINDOWS_MIN && after.differ_from(&self.before, CLEAR);
         (is_ruin || is_clear || count >= WINDOWS).then_some(after)
     }
@@ -184,12 +197,14 @@ fn differ(one: f64, other: f64) -> bool {
 #[derive(Debug)]
 pub(crate) struct Controller {
     workers: usize,
-    /// Workers that serve.
+    /// Workers that serve, in order.
     servers: Vec<usize>,
     /// Rates of the last windows, up to [`WINDOWS`], since the last trial.
     rates: VecDeque<f64>,
-    /// Rates of the windows up to the last one in which the load was another one.
+    /// Rates of the latest windows in a row in which the load was another one.
     other: Vec<f64>,
+    /// Windows to come that do not count, after a trial was undone.
+    settling: usize,
     /// Windows so far.
     windows: u32,
     /// Means: parts of the time that each worker is busy, and waits for its core; rate of each trustee.
@@ -211,6 +226,7 @@ impl Controller {
             servers: (0..workers).collect(),
             rates: VecDeque::new(),
             other: Vec::new(),
+            settling: 0,
             windows: 0,
             busy: vec![0.0; workers],
             stolen: vec![0.0; workers],
@@ -223,7 +239,7 @@ impl Controller {
         }
     }
 
-    /// Workers that serve.
+    /// Workers that serve, in order.
     pub(crate) fn servers(&self) -> &[usize] {
         &self.servers
     }
@@ -251,7 +267,11 @@ impl Controller {
         }
         let rate = self.note_loads(before, after, seconds);
         if self.trial.is_some() {
-            return self.go_on(rate, after.at);
+            return self.go_on(rate, after);
+        }
+        if self.settling > 0 {
+            self.settling -= 1;
+            return Vec::new();
         }
         if self.is_other_load(rate) {
             self.rates = mem::take(&mut self.other).into();
@@ -276,8 +296,9 @@ impl Controller {
         let Some((kind, moves, servers)) = trial else { return Vec::new() };
         let undo = moves.iter().map(|to| Move { seat: to.seat, to: after.seats[to.seat].worker }).collect();
         let servers = mem::replace(&mut self.servers, servers);
-        self.trial = Some(Trial { kind, before, undo, servers, settling: SETTLING, rates: Vec::new() });
         self.trials += 1;
+        self.trial =
+            Some(Trial { kind, before, moves: moves.clone(), undo, servers, settling: SETTLING, rates: Vec::new() });
         moves
     }
 
@@ -296,13 +317,13 @@ impl Controller {
     fn note_loads(&mut self, before: &Sample, after: &Sample, seconds: f64) -> f64 {
         self.windows = self.windows.saturating_add(1);
         let news = NEWS.max(1.0 / f64::from(self.windows));
-        let part =
-            |before: &Duration, after: &Duration| (after.saturating_sub(*before).as_secs_f64() / seconds).min(1.0);
         for (busy, (before, after)) in self.busy.iter_mut().zip(before.idle.iter().zip(&after.idle)) {
-            *busy += news * (1.0 - part(before, after) - *busy);
+            let idle = (after.saturating_sub(*before).as_secs_f64() / seconds).min(1.0);
+            *busy += news * (1.0 - idle - *busy);
         }
-        for (stolen, (before, after)) in self.stolen.iter_mut().zip(before.stolen.iter().zip(&after.stolen)) {
-            *stolen += news * (part(before, after) - *stolen);
+        let seen = self.stolen.iter_mut().zip(&after.stolen).zip(&self.busy);
+        for ((mean, stolen), _) in seen.filter(|(_, busy)| **busy >= RESTING) {
+            *mean += NEWS_OF_CORES * (stolen - *mean);
         }
         let mut sum = 0.0;
         for (mean, (before, after)) in self.seat_rates.iter_mut().zip(before.seats.iter().zip(&after.seats)) {
@@ -313,32 +334,44 @@ impl Controller {
         sum
     }
 
-    /// Takes the rate of a window into the trial. Returns the moves that undo it, if it is over and has cost too much.
-    fn go_on(&mut self, rate: f64, at: Duration) -> Vec<Move> {
+    /// Takes the rate of a window into the trial. Returns the moves that undo it, if it is over and has cost too much,
+    /// or came to nothing.
+    fn go_on(&mut self, rate: f64, now: &Sample) -> Vec<Move> {
         let Some(trial) = &mut self.trial else { return Vec::new() };
-        if trial.settling > 0 {
+        let (after, is_void) = if trial.settling > 0 {
             trial.settling -= 1;
-            return Vec::new();
-        }
-        trial.rates.push(rate);
-        let Some(after) = trial.effect() else { return Vec::new() };
+            let stayed = trial.moves.iter().filter(|to| now.seats[to.seat].worker != to.to).count();
+            if trial.settling > 0 || 2 * stayed < trial.moves.len() {
+                return Vec::new();
+            }
+            (trial.before, true)
+        } else {
+            trial.rates.push(rate);
+            let Some(after) = trial.effect() else { return Vec::new() };
+            (after, self.busy.iter().sum::<f64>() < ENDED * self.workers as f64)
+        };
         let Some(Trial { kind, before, undo, servers, .. }) = self.trial.take() else { return Vec::new() };
         self.rates.clear();
         let block = &mut self.blocks[kind as usize];
-        if after.mean < before.mean && after.differ_from(&before, 2.0) {
-            let length = (2 * block.length).clamp(BLOCKED, BLOCKED_MAX);
-            *block = Block { until: at.saturating_add(length), length, rate: before.mean };
+        if is_void || after.mean < before.mean && after.differ_from(&before, SURE) {
+            // Where it tells nothing, it is tried again as soon as after the first time.
+            let length = if is_void { BLOCKED } else { (2 * block.length).clamp(BLOCKED, BLOCKED_MAX) };
+            *block =
+                Block { until: now.at.saturating_add(length), length: length.max(block.length), rate: before.mean };
             self.servers = servers;
+            self.settling = SETTLING;
             self.undone += 1;
-            return undo;
+            return undo.into_iter().filter(|to| now.seats[to.seat].worker != to.to).collect();
         }
         *block = Block::default();
-        let quiet_until = at.saturating_add(QUIET);
-        if after.mean < (1.0 + LOSS) * before.mean {
+        let quiet_until = now.at.saturating_add(QUIET);
+        if after.mean < before.mean || !after.differ_from(&before, SURE) {
             self.quiet_until = quiet_until;
         } else if let Some(reverse) = kind.reverse() {
             // It is known to be worse.
-            self.blocks[reverse as usize] = Block { until: quiet_until, length: BLOCKED, rate: after.mean };
+            let block = &mut self.blocks[reverse as usize];
+            let length = block.length.max(BLOCKED);
+            *block = Block { until: quiet_until.max(block.until), length, rate: after.mean };
         }
         Vec::new()
     }
@@ -351,7 +384,7 @@ impl Controller {
             return None;
         }
         let serving = self.servers.len();
-        let of = |is_server: bool| (0..self.workers).filter(move |worker| self.servers.contains(worker) == is_server);
+        let of = |is_server: bool| (0..self.workers).filter(move |worker| self.serves(*worker) == is_server);
         let mean = |workers: &mut dyn Iterator<Item = usize>| {
             let (count, sum) = workers.fold((0, 0.0), |(count, sum), worker| (count + 1, sum + self.busy[worker]));
             sum / f64::from(count.max(1))
@@ -380,10 +413,15 @@ impl Controller {
         }
     }
 
-    /// So many workers serve: the last ones of those that have their cores to themselves, then of the others.
+    fn serves(&self, worker: usize) -> bool {
+        self.servers.binary_search(&worker).is_ok()
+    }
+
+    /// So many workers serve: first those that have their cores to themselves, of these those that serve now, and the
+    /// last ones.
     fn serve_with(&self, serving: usize, now: &Sample) -> (Vec<Move>, Vec<usize>) {
         let mut workers: Vec<usize> = (0..self.workers).collect();
-        workers.sort_by_key(|&worker| self.stolen[worker] <= STOLEN);
+        workers.sort_by_key(|&worker| (self.stolen[worker] <= STOLEN, self.serves(worker)));
         let mut servers = workers.split_off(self.workers - serving);
         servers.sort_unstable();
         (plan::share_out(&servers, &self.seat_rates, &now.seats), servers)

@@ -22,6 +22,8 @@ struct Pool {
     stolen: Vec<f64>,
     is_bound: Vec<bool>,
     is_idle: bool,
+    /// Trustees do not go where they are asked to.
+    stays: bool,
     sample: Sample,
     controller: Controller,
     noise: f64,
@@ -42,11 +44,8 @@ impl Pool {
             stolen: vec![0.0; workers],
             is_bound: vec![false; seats],
             is_idle: false,
-            sample: Sample {
-                idle: vec![Duration::ZERO; workers],
-                stolen: vec![Duration::ZERO; workers],
-                ..Sample::default()
-            },
+            stays: false,
+            sample: Sample { idle: vec![Duration::ZERO; workers], stolen: vec![0.0; workers], ..Sample::default() },
             controller: Controller::new(workers, seats),
             noise: 0.02,
             seed: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
@@ -86,8 +85,6 @@ impl Pool {
             let busy = costs.get(worker).map_or(Duration::ZERO, |cost| Duration::from_secs_f64(cost * requests));
             *idle + (at - self.sample.at).saturating_sub(busy)
         };
-        // It has the core less while it is idle, which is not lost.
-        let stolen = |(stolen, part): (&Duration, &f64)| *stolen + (at - self.sample.at).mul_f64(*part);
         let served = |seat: usize| {
             let before = self.sample.seats.get(seat).map_or(0, |seat| seat.served);
             before + (requests * self.shares[seat]) as u64
@@ -96,7 +93,7 @@ impl Pool {
         Sample {
             at,
             idle: self.sample.idle.iter().enumerate().map(idle).collect(),
-            stolen: self.sample.stolen.iter().zip(&self.stolen).map(stolen).collect(),
+            stolen: self.stolen.iter().zip(costs).map(|(part, cost)| if *cost > 0.0 { *part } else { 0.0 }).collect(),
             seats: (0..self.shares.len()).map(seat).collect(),
         }
     }
@@ -111,7 +108,9 @@ impl Pool {
             for &to in &moves {
                 assert!(!self.is_bound[to.seat], "a trustee that cannot move");
                 assert_ne!(self.places[to.seat], to.to, "a move to where it is");
-                self.places[to.seat] = to.to;
+                if !self.stays {
+                    self.places[to.seat] = to.to;
+                }
                 self.moves.push((next.at, to));
             }
             self.sample = next;
@@ -246,4 +245,34 @@ fn no_load_is_made_worse() {
         let best = rates.iter().copied().fold(0.0, f64::max);
         assert!(best > 0.94 * before, "seed {seed}: {best} after {before}");
     }
+}
+
+/// Two windows, of which one is bad by chance, are no ruin, and nothing to keep either.
+#[test]
+fn few_uneven_windows_decide_nothing() {
+    let before = Rates::of([1.0; 10].into_iter());
+    let with = |rates: &[f64]| Trial {
+        kind: Kind::Gather,
+        before,
+        moves: Vec::new(),
+        undo: Vec::new(),
+        servers: Vec::new(),
+        settling: 0,
+        rates: rates.to_vec(),
+    };
+    assert!(with(&[0.3, 0.8]).effect().is_none() && with(&[0.1, 0.9]).effect().is_none());
+    assert!(with(&[0.3, 0.31]).effect().is_some_and(|after| after.differ_from(&before, SURE)));
+    assert!(with(&[1.0, 1.02, 0.99, 1.01]).effect().is_none());
+    assert!(with(&[1.5, 1.52, 1.49, 1.51]).effect().is_some_and(|after| after.differ_from(&before, SURE)));
+}
+
+/// Trustees that cannot go where they are asked to leave the workers that serve as they were.
+#[test]
+fn a_trial_that_moves_nothing_is_over() {
+    let mut pool = Pool::new(2, vec![1.0; 2], 9);
+    pool.stays = true;
+    pool.run(SECOND);
+    let (trials, undone) = pool.controller.trials();
+    assert!(trials == 1 && undone == 1, "{undone} of {trials}");
+    assert_eq!((pool.places.as_slice(), pool.controller.servers()), ([0, 1].as_slice(), [0, 1].as_slice()));
 }

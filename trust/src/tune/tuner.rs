@@ -1,8 +1,7 @@
 //! The thread of a tuned pool: takes samples, and asks for the moves.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,6 +15,8 @@ use crate::stats::Counters;
 const PERIOD: Duration = Duration::from_millis(20);
 const PERIOD_MAX: Duration = Duration::from_millis(60);
 const PERIOD_IDLE_MAX: Duration = Duration::from_millis(200);
+/// Workers whose time in the kernel's account is read for one sample.
+const ACCOUNTS: usize = 16;
 
 /// The thread of one pool. It ends when this is dropped.
 pub(crate) struct Tuner(Arc<State>);
@@ -24,8 +25,9 @@ pub(crate) struct Tuner(Arc<State>);
 struct State {
     is_over: Mutex<bool>,
     over: Condvar,
-    /// Of each worker: does it serve?
+    /// Of each worker: does it serve? And the number of those that do not.
     serving: Vec<AtomicBool>,
+    clients: AtomicUsize,
     trials: AtomicU64,
     undone: AtomicU64,
 }
@@ -40,6 +42,7 @@ impl Tuner {
             is_over: Mutex::new(false),
             over: Condvar::new(),
             serving: workers.iter().map(|_| AtomicBool::new(true)).collect(),
+            clients: AtomicUsize::new(0),
             trials: AtomicU64::new(0),
             undone: AtomicU64::new(0),
         });
@@ -50,10 +53,9 @@ impl Tuner {
 
     /// Returns the worker for the fiber with this number: new fibers avoid those that serve. `None` where all serve.
     pub(crate) fn client(&self, number: usize) -> Option<usize> {
-        let is_client = |&worker: &usize| !self.0.serving[worker].load(Ordering::Relaxed);
-        let clients = (0..self.0.serving.len()).filter(is_client).count();
-        // A trial may end meanwhile.
-        (0..self.0.serving.len()).filter(is_client).nth(number.checked_rem(clients)?)
+        let turn = number.checked_rem(self.0.clients.load(Ordering::Relaxed))?;
+        // `None`, too, if there are fewer by now.
+        (0..self.0.serving.len()).filter(|&worker| !self.0.serving[worker].load(Ordering::Relaxed)).nth(turn)
     }
 
     /// Trials so far, and those that were undone.
@@ -73,15 +75,21 @@ impl State {
     fn run(&self, workers: &[Arc<Shared>], seats: &[Arc<Seat>]) {
         let start = Instant::now();
         let mut controller = Controller::new(workers.len(), seats.len());
-        let mut seen: Vec<_> = workers.iter().map(|worker| Seen::of(worker)).collect();
+        let mut seen: Vec<_> = workers.iter().map(|_| Seen::default()).collect();
+        let mut looks = (0..workers.len()).cycle();
         let mut last = sample(start.elapsed(), workers, seats, &mut seen);
         let mut period = PERIOD;
         while !self.waits_for(period) {
-            let next = sample(start.elapsed(), workers, seats, &mut seen);
+            let at = start.elapsed();
+            for worker in looks.by_ref().take(workers.len().min(ACCOUNTS)) {
+                seen[worker].look_at(workers[worker].thread.get(), at);
+            }
+            let next = sample(at, workers, seats, &mut seen);
             let moves = controller.decide(&last, &next);
             for (worker, serves) in self.serving.iter().enumerate() {
-                serves.store(controller.servers().contains(&worker), Ordering::Relaxed);
+                serves.store(controller.servers().binary_search(&worker).is_ok(), Ordering::Relaxed);
             }
+            self.clients.store(workers.len() - controller.servers().len(), Ordering::Relaxed);
             let (trials, undone) = controller.trials();
             let undoes = undone > self.undone.load(Ordering::Relaxed);
             self.trials.store(trials, Ordering::Relaxed);
@@ -106,29 +114,28 @@ impl State {
 }
 
 /// Facts about a worker that are not in its counters.
+#[derive(Default)]
 struct Seen {
     /// A sleep that is not over: the number of sleeps before it, and when it was seen first.
     sleep: Option<(u64, Duration)>,
-    /// The kernel's account of the thread's time; none where the kernel keeps none.
-    account: Option<File>,
-    stolen: Duration,
+    /// Time that the thread had waited for its core when it was looked at last, and the time then.
+    waited: (Duration, Duration),
+    /// Part of the time that it waited, between the last two looks.
+    stolen: f64,
 }
 
 impl Seen {
-    fn of(worker: &Shared) -> Seen {
-        let account = File::open(format!("/proc/self/task/{}/schedstat", worker.thread.get())).ok();
-        Seen { sleep: None, account, stolen: Duration::ZERO }
-    }
-
-    /// Time that the thread has been ready to run, and did not: its second number there.
-    fn stolen(&mut self) -> Duration {
-        let mut text = [0; 64];
-        let read = self.account.as_ref().and_then(|account| account.read_at(&mut text, 0).ok());
-        let text = std::str::from_utf8(&text[..read.unwrap_or(0)]).unwrap_or("");
-        if let Some(ns) = text.split_ascii_whitespace().nth(1).and_then(|ns| ns.parse().ok()) {
-            self.stolen = Duration::from_nanos(ns);
+    /// Looks at the kernel's account of the thread's time; there is none where the kernel keeps none.
+    fn look_at(&mut self, thread: i32, now: Duration) {
+        let account = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
+        // Time on a core, time ready to run and without one, both in nanoseconds.
+        let waited = account.split_ascii_whitespace().nth(1).and_then(|ns| ns.parse().ok());
+        let Some(waited) = waited.map(Duration::from_nanos) else { return };
+        let (before, then) = std::mem::replace(&mut self.waited, (waited, now));
+        let time = now.saturating_sub(then).as_secs_f64();
+        if time > 0.0 {
+            self.stolen = (waited.saturating_sub(before).as_secs_f64() / time).min(1.0);
         }
-        self.stolen
     }
 }
 
@@ -138,7 +145,7 @@ fn served(counters: &Counters) -> u64 {
 }
 
 fn sample(at: Duration, workers: &[Arc<Shared>], seats: &[Arc<Seat>], seen: &mut [Seen]) -> Sample {
-    let stolen = seen.iter_mut().map(Seen::stolen).collect();
+    let stolen = seen.iter().map(|worker| worker.stolen).collect();
     let idle = workers.iter().zip(seen).map(|(worker, Seen { sleep, .. })| {
         let counters = &worker.counters;
         let parks = counters.parks.get();

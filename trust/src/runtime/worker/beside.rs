@@ -77,7 +77,7 @@ enum Way {
 struct AtRest {
     /// The seat that was found last, if it is at rest.
     last: Cell<(TrusteeId, AtOnce)>,
-    /// By index of the trustee. Other places are of nobody.
+    /// By index of the trustee; [`AtRest::NONE`] where no seat at rest has the index.
     table: UnsafeCell<Vec<(TrusteeId, AtOnce)>>,
 }
 

@@ -131,7 +131,7 @@ pub(crate) struct Worker {
     pub(crate) pairs: Pairs,
     /// Turns since it last served a client on this machine, up to a limit; `u8::MAX` if never.
     served_turns_ago: Cell<u8>,
-    /// The loop is on the stack.
+    /// The loop is on the stack; of a seat, the fibers of its runner may call it.
     in_turn: Cell<bool>,
     /// Fibers have run since the thread's own code did.
     fibers_ran: Cell<bool>,
