@@ -4,6 +4,7 @@
 use std::ffi::c_int;
 use std::mem::{self, MaybeUninit};
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::sigset_t;
 
@@ -49,14 +50,32 @@ pub(crate) fn blockable(mask: Mask) -> sigset_t {
     set_of(mask & !bit(libc::SIGSYS))
 }
 
+/// The C library's `pthread_sigmask`.
+static SIGMASK: AtomicUsize = AtomicUsize::new(0);
+
+/// Notes the C library's `pthread_sigmask`, before a thread starts. The plain name leads to this library's function,
+/// which is for the program.
+pub(crate) fn note(sigmask: usize) {
+    SIGMASK.store(sigmask, Ordering::Relaxed);
+}
+
+fn sigmask(how: c_int, set: *const sigset_t, before: *mut sigset_t) {
+    type Function = unsafe extern "C" fn(c_int, *const sigset_t, *mut sigset_t) -> c_int;
+    let function: Function = match SIGMASK.load(Ordering::Relaxed) {
+        0 => libc::pthread_sigmask,
+        // SAFETY: `note` was given a function of this type.
+        noted => unsafe { std::mem::transmute::<usize, Function>(noted) },
+    };
+    // SAFETY: the callers' sets; the mask is the calling thread's.
+    unsafe { function(how, set, before) };
+}
+
 /// Changes the signals that the calling thread blocks; returns those before.
 fn change(how: c_int, mask: Mask) -> Mask {
     let (set, mut before) = (blockable(mask), MaybeUninit::uninit());
-    // SAFETY: sets of this function, the second filled before it is read; the mask is the calling thread's.
-    unsafe {
-        libc::pthread_sigmask(how, &raw const set, before.as_mut_ptr());
-        mask_of(before.as_ptr())
-    }
+    sigmask(how, &raw const set, before.as_mut_ptr());
+    // SAFETY: the call has filled it.
+    unsafe { mask_of(before.as_ptr()) }
 }
 
 /// Sets the signals that the calling thread blocks; returns those before.
@@ -67,11 +86,9 @@ pub(crate) fn set_mask(mask: Mask) -> Mask {
 /// Returns the signals that the calling thread blocks.
 pub(crate) fn mask() -> Mask {
     let mut now = MaybeUninit::uninit();
-    // SAFETY: it fills the set.
-    unsafe {
-        libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), now.as_mut_ptr());
-        mask_of(now.as_ptr())
-    }
+    sigmask(libc::SIG_BLOCK, ptr::null(), now.as_mut_ptr());
+    // SAFETY: the call has filled it.
+    unsafe { mask_of(now.as_ptr()) }
 }
 
 fn all_but_faults() -> Mask {

@@ -132,6 +132,8 @@ fn fail(cause: &str) -> ! {
 extern "C" fn start(argc: c_int, argv: *mut *mut c_char, _: *mut *mut c_char) -> c_int {
     arena::close();
     objects::at_start();
+    let sigmask = objects::c_function(c"pthread_sigmask");
+    mask::note(sigmask.unwrap_or_else(|| fail("no loaded library has the function pthread_sigmask")));
     process::note();
     signals::note();
     own_address::begin();
