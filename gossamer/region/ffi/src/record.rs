@@ -188,7 +188,7 @@ pub(crate) fn noted() -> usize {
     OWN.get().expose_provenance()
 }
 
-/// In a block: finds the record that the thread's host has begun.
+/// In a block: finds the record that the thread's host has begun; 0: none.
 pub(crate) fn take_over(noted: usize) {
     OWN.set(std::ptr::with_exposed_provenance(noted));
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use crate::handles::{self, Kind};
 use crate::told::tell_once;
 use crate::words::words;
-use crate::{affinity, block, host, ids, magazine, mask, openmp, record, side, table};
+use crate::{affinity, block, host, ids, magazine, mask, openmp, record, side, table, waits};
 
 thread_local! {
     /// Calls of `gsm_thread_hold` that have not been taken back, here and in the thread's record.
@@ -248,5 +248,13 @@ pub(crate) fn depart(to: u16) -> c_int {
         set_signal_stack(&libc::stack_t { ss_flags: libc::SS_DISABLE, ..stack });
     }
     let arrived = || _ = signal_stack.as_ref().map(set_signal_stack);
-    host::depart(to, arrived).unwrap_or(libc::EBUSY)
+    // Addresses in this machine's memory do not travel with the block; its next host puts its own there.
+    let here = (record::noted(), waits::noted());
+    record::take_over(0);
+    waits::take_over(0);
+    host::depart(to, arrived).unwrap_or_else(|| {
+        record::take_over(here.0);
+        waits::take_over(here.1);
+        libc::EBUSY
+    })
 }

@@ -108,7 +108,7 @@ pub(crate) fn noted() -> usize {
     OWN.get().expose_provenance()
 }
 
-/// In a block: records waits as the thread's host has begun.
+/// In a block: records waits as the thread's host has begun; 0: it records none.
 pub(crate) fn take_over(noted: usize) {
     OWN.set(std::ptr::with_exposed_provenance(noted));
 }

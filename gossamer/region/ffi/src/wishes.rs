@@ -152,10 +152,18 @@ fn answer() {
     let before = mask::block();
     match ties::found() {
         Some(tie) => own.note_tie(tie),
-        None if host::may_cross() && own.take_wish(to) => _ = ties::depart(to),
+        None if host::may_cross() && own.take_wish(to) => follow(own, to),
         None => {}
     }
     mask::set_mask(before);
+}
+
+/// Goes where the thread was wished, with signals blocked.
+fn follow(own: &Record, to: u16) {
+    // Elsewhere, or back, the thread has another record.
+    if ties::depart(to) == libc::EBUSY {
+        own.set_wish(to); // nobody else does, after its question has been taken
+    }
 }
 
 /// Asks another thread, in the program's code; see `gossamer_region.h`.
