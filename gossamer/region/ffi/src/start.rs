@@ -11,11 +11,13 @@ use std::sync::mpsc::{self, SyncSender};
 use crate::arena::{self, MODE};
 use crate::descriptors::{self, Fillers};
 use crate::mask::{self, Mask};
+use crate::moves::Begin;
 use crate::objects::{self, INIT_ARRAY_BYTES};
 use crate::real::real;
 use crate::{
-    FAILURE_STATUS, affinity, bind, block, end_of_program, environment, exec, files, hang, heap, ids, listed, marks,
-    memory, own_address, process, refused, report, safe_points, side, signals, spread, stopped, threads, trap, wishes,
+    FAILURE_STATUS, affinity, bind, block, callers, end_of_program, environment, exec, files, hang, heap, ids, listed,
+    marks, memory, own_address, process, refused, report, safe_points, side, signals, spread, stopped, threads, trap,
+    wishes,
 };
 
 /// Stack of the main function. It takes memory only where it is touched.
@@ -140,6 +142,7 @@ extern "C" fn start(argc: c_int, argv: *mut *mut c_char, _: *mut *mut c_char) ->
     affinity::note_processors();
     block::note(IS_EXPLICIT.load(Ordering::Relaxed)).unwrap_or_else(|cause| fail(&cause));
     safe_points::note(wishes::at_call);
+    callers::note(Begin::run as *const () as usize);
     listed::begin();
     marks::note(MAIN.load(Ordering::Relaxed));
     threads::note_shares().unwrap_or_else(|cause| fail(&cause));

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use crate::handles::{self, Kind};
 use crate::told::tell_once;
 use crate::words::words;
-use crate::{affinity, block, host, ids, magazine, mask, openmp, record, side, table, waits};
+use crate::{affinity, block, callers, host, ids, magazine, mask, openmp, record, side, table, waits};
 
 thread_local! {
     /// Calls of `gsm_thread_hold` that have not been taken back, here and in the thread's record.
@@ -65,6 +65,10 @@ const BOUND: Tie = Tie {
 };
 const POLICY: Tie = Tie { what: "it has another scheduling policy than SCHED_OTHER", cure: "set that before" };
 const SEGMENT: Tie = Tie { what: "it uses the segment register gs", cure: "set its base to 0 before" };
+const CALLED_BACK: Tie = Tie {
+    what: "a function of the C library has called it back, and may hold a lock of this machine",
+    cure: "move when that function has returned",
+};
 
 fn set_holds(holds: u32) {
     HOLDS.set(holds);
@@ -144,7 +148,7 @@ fn tell(tie: &Tie) {
 }
 
 /// All ties, in the order in which they are looked for; a tie is known by its place here.
-const TIES: [&Tie; 13] = [
+const TIES: [&Tie; 14] = [
     &TEAM,
     &OF_MAIN,
     &HELD_BY_ITSELF,
@@ -158,9 +162,12 @@ const TIES: [&Tie; 13] = [
     &BOUND,
     &POLICY,
     &SEGMENT,
+    &CALLED_BACK,
 ];
 pub(crate) const MAIN: u8 = 1;
 pub(crate) const HELD: u8 = 2;
+/// The last one.
+const BACK: usize = 13;
 
 /// Returns a tie and its cure, in words.
 pub(crate) fn in_words(tie: u8) -> String {
@@ -171,7 +178,7 @@ pub(crate) fn in_words(tie: u8) -> String {
 pub(crate) fn found() -> Option<usize> {
     let place = 0_u8;
     let now = (&raw const place).addr();
-    let is_tied: [bool; TIES.len()] = [
+    let is_tied: [bool; BACK] = [
         !host::is_in_block() && side::outside(openmp::has_teams),
         !host::is_in_block(),
         HOLDS.get() > 0,
@@ -186,7 +193,8 @@ pub(crate) fn found() -> Option<usize> {
         has_own_policy(),
         uses_gs(),
     ];
-    is_tied.into_iter().position(|is_tied| is_tied)
+    let first = is_tied.into_iter().position(|is_tied| is_tied);
+    first.or_else(|| callers::is_called_back().then_some(BACK)) // which takes the longest to find
 }
 
 fn has_own_policy() -> bool {

@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <iconv.h>
+#include <link.h>
 #include <langinfo.h>
 #include <locale.h>
 #include <sched.h>
@@ -91,6 +92,27 @@ static void makes_conversion(void) {
     CHECK(iconv(conversion, &in, &left, &out, &room) == 0 && to[1] == '\xe9' && iconv_close(conversion) == 0);
 }
 
+/* Called by the C library, which holds a lock; and by one that sorts, which holds none. */
+static int on_object(struct dl_phdr_info *info, size_t size, void *argument) {
+    (void)info, (void)size, (void)argument;
+    tied();
+    return 1;
+}
+
+static int compare(const void *one, const void *other) {
+    goes();
+    return *(const int *)one - *(const int *)other;
+}
+
+static void is_called_back(void) {
+    int numbers[] = {3, 1, 2};
+    CHECK(dl_iterate_phdr(on_object, NULL) == 1);
+    qsort(numbers, 3, sizeof *numbers, compare);
+    CHECK(numbers[0] == 1 && numbers[1] == 2 && numbers[2] == 3);
+    int two = 2;
+    CHECK(bsearch(&two, numbers, 3, sizeof *numbers, compare) == numbers + 1);
+}
+
 static pthread_key_t key;
 
 static void gone(void *value) {
@@ -148,6 +170,8 @@ static void *run(void *unused) {
         makes_locales();
     } else if (is("conversion")) {
         makes_conversion();
+    } else if (is("callback")) {
+        is_called_back();
     } else if (is("fault")) {
         faults();
         return NULL; /* as after another handler that was left */

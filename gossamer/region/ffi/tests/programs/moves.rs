@@ -26,7 +26,7 @@ const ASKED_WAYS: [(&str, &[&str], &str, &str); 3] =
     [("shm", TWO_ASKED, "2", "500"), ("tcp", TWO_TCP_ASKED, "2", "500"), ("two_hosts", TWO_HOSTS_ASKED, "2", "100")];
 
 /// A reason for which a thread stays, and what the message says of it.
-const TIES: [(&str, &str); 11] = [
+const TIES: [(&str, &str); 12] = [
     ("main", "it is the main thread, in whose storage constructors may have left addresses; move threads of"),
     ("hold", "gsm_thread_hold holds it; call gsm_thread_free before"),
     ("handler", "a handler of a signal runs, or was left by siglongjmp; have the handler set a variable"),
@@ -37,6 +37,7 @@ const TIES: [(&str, &str); 11] = [
     ("conversion", "it has made a conversion (iconv_open), whose code is this machine's; call iconv_close before"),
     ("processors", "it is bound to processors of this machine; let it use all of them"),
     ("policy", "it has another scheduling policy than SCHED_OTHER; set that before"),
+    ("callback", "a function of the C library has called it back, and may hold a lock of this machine; move when"),
     ("library", "the program has loaded a library while it runs (dlopen), which machine 0 alone knows whole; link"),
 ];
 
