@@ -158,11 +158,11 @@ static inline int gsm_thread_move(int machine) {
 }
 
 /* Asks another thread to go to a machine, and waits until it is there, for 2 s at most. It goes at its next call that
- * may wait (a lock, barrier, join, sleep ..); `--move asked`.
+ * may wait (a lock, barrier, join, sleep ..), or amid its own code; `--move asked`.
  *
  * Errors are those of gsm_thread_move, with EBUSY for a thread that was tied all the time, ESRCH (no such thread, or it
  * has ended), EAGAIN (also: it has gone elsewhere meanwhile, or another request has taken the place of this one) and
- * ETIMEDOUT (it waits, computes, or is in a library). A message on stderr says why, once. */
+ * ETIMEDOUT (it waits, or is in a library). A message on stderr says why, once. */
 static inline int gsm_thread_move_other(pthread_t thread, int machine) {
     const struct gsm_thread_calls *calls = gsm_thread_calls_();
     return calls ? calls->move_other(thread, machine) : machine == 0 ? 0 : EINVAL;

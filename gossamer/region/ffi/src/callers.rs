@@ -14,6 +14,11 @@ fn object_at(address: usize) -> Option<(usize, &'static Object)> {
     objects::at_start().iter().enumerate().find(|(_, object)| object.contains(address))
 }
 
+/// Whether this address is in the program itself.
+pub(crate) fn is_program(address: usize) -> bool {
+    objects::at_start().first().is_some_and(|program| program.contains(address))
+}
+
 /// Whether this address is in this library.
 pub(crate) fn is_own(address: usize) -> bool {
     object_at(address).is_some_and(|(_, object)| object.kind == Kind::Own)

@@ -15,8 +15,8 @@
 //! 4. `table.rs`: our own state that all machines share; `threads.rs`, `ids.rs`, `joins.rs`, `starter.rs`,
 //!    `own_stack.rs`, `stack.rs`, `cleanup.rs`, `ends.rs`: threads; `of_other.rs`: calls about another one; `keys.rs`:
 //!    their own values; `block.rs`, `host.rs`, `moves.rs`, `ties.rs`, `handles.rs`, `pending.rs`, `arithmetic.rs`,
-//!    `thread_calls.rs`: threads that may move; `record.rs`, `wishes.rs`, `safe_points.rs`, `callers.rs`, `sleeps.rs`:
-//!    and that others ask to; `listed.rs`: as others see them;
+//!    `thread_calls.rs`: threads that may move; `record.rs`, `wishes.rs`, `safe_points.rs`, `callers.rs`, `sleeps.rs`,
+//!    `timer.rs`, `anywhere.rs`: and that others ask to; `listed.rs`: as others see them;
 //!    `balance.rs`, `spread.rs`: and that go by themselves
 //! 5. `line.rs`: queues of waiting threads, kept on one machine for each address; `mutex.rs`, `condvar.rs`,
 //!    `rwlock.rs`, `semaphore.rs`: locks built on them, each in the bytes of the C library's own; `gather.rs`,
@@ -43,6 +43,7 @@
 
 mod affinity;
 mod allocate;
+mod anywhere;
 mod arena;
 mod arithmetic;
 mod awaited;
@@ -127,6 +128,7 @@ mod thread_calls;
 mod thread_storage;
 mod threads;
 mod ties;
+mod timer;
 mod told;
 mod trap;
 mod waits;

@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::mem::{self, MaybeUninit};
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use libc::sigset_t;
 
@@ -19,6 +19,11 @@ pub(crate) type Mask = u64;
 
 fn bit(signal: c_int) -> Mask {
     1 << (signal.unsigned_abs() - 1)
+}
+
+/// Whether a signal is one of these.
+pub(crate) fn has(mask: Mask, signal: c_int) -> bool {
+    mask & bit(signal) != 0
 }
 
 /// Returns the set of these signals.
@@ -45,6 +50,19 @@ pub(crate) unsafe fn mask_of(set: *const sigset_t) -> Mask {
     unsafe { set.cast::<Mask>().read() }
 }
 
+/// Signals that the program does not have, and that its threads do not block.
+static HIDDEN: AtomicU64 = AtomicU64::new(0);
+
+/// Hides a signal from the program; before its first thread starts.
+pub(crate) fn hide(signal: c_int) {
+    HIDDEN.fetch_or(bit(signal), Ordering::Relaxed);
+}
+
+/// Returns those of these signals that the program has.
+pub(crate) fn of_program(mask: Mask) -> Mask {
+    mask & !HIDDEN.load(Ordering::Relaxed)
+}
+
 /// Returns a set of these signals that a thread may block.
 pub(crate) fn blockable(mask: Mask) -> sigset_t {
     set_of(mask & !bit(libc::SIGSYS))
@@ -53,7 +71,7 @@ pub(crate) fn blockable(mask: Mask) -> sigset_t {
 /// The C library's `pthread_sigmask`.
 static SIGMASK: AtomicUsize = AtomicUsize::new(0);
 
-/// Notes the C library's `pthread_sigmask`, before a thread starts. The plain name leads to this library's function,
+/// Notes the C library's `pthread_sigmask`, before a signal is hidden. The plain name leads to this library's function,
 /// which is for the program.
 pub(crate) fn note(sigmask: usize) {
     SIGMASK.store(sigmask, Ordering::Relaxed);
@@ -62,7 +80,7 @@ pub(crate) fn note(sigmask: usize) {
 fn sigmask(how: c_int, set: *const sigset_t, before: *mut sigset_t) {
     type Function = unsafe extern "C" fn(c_int, *const sigset_t, *mut sigset_t) -> c_int;
     let function: Function = match SIGMASK.load(Ordering::Relaxed) {
-        0 => libc::pthread_sigmask,
+        0 => libc::pthread_sigmask, // no signal is hidden yet
         // SAFETY: `note` was given a function of this type.
         noted => unsafe { std::mem::transmute::<usize, Function>(noted) },
     };
@@ -91,22 +109,59 @@ pub(crate) fn mask() -> Mask {
     unsafe { mask_of(now.as_ptr()) }
 }
 
-fn all_but_faults() -> Mask {
+fn others_than_faults() -> Mask {
     OF_FAULTS.iter().fold(!0, |mask, signal| mask & !bit(*signal))
+}
+
+/// Returns the set of all signals but those of faults.
+pub(crate) fn all_but_faults() -> sigset_t {
+    set_of(others_than_faults())
 }
 
 /// Blocks all signals but those of faults, too, in the calling thread, and in threads that it starts; returns those
 /// blocked before.
 pub(crate) fn block() -> Mask {
-    change(libc::SIG_BLOCK, all_but_faults())
+    change(libc::SIG_BLOCK, others_than_faults())
 }
 
 /// Same as [`block`], but signals of faults are not blocked, even if they were before.
 pub(crate) fn block_all_but_faults() -> Mask {
-    set_mask(all_but_faults())
+    set_mask(others_than_faults())
 }
 
 /// On the worker of a machine other than 0: lets it be ended by a signal, as it may have no thread of the program.
 pub(crate) fn can_be_ended() {
     set_mask(ENDING.iter().fold(mask(), |mask, signal| mask & !bit(*signal)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Signals that the calling thread blocks, as the system says.
+    fn blocked() -> Mask {
+        let mut blocked: Mask = 0;
+        let (how, none) = (libc::SIG_BLOCK, ptr::null::<Mask>());
+        // SAFETY: it fills the word.
+        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, none, &raw mut blocked, size_of::<Mask>()) };
+        blocked
+    }
+
+    /// Our own code blocks a hidden signal; the program cannot.
+    #[test]
+    fn a_hidden_signal_is_blocked_by_our_code_alone() {
+        note(crate::objects::c_function(c"pthread_sigmask").unwrap());
+        let hidden = libc::SIGRTMAX() - 3; // of no other test
+        hide(hidden);
+        let before = block();
+        assert!(has(blocked(), hidden) && has(blocked(), libc::SIGUSR1) && has(mask(), hidden));
+        assert!(!has(blocked(), libc::SIGSYS));
+        set_mask(before);
+        assert_eq!(blocked(), before);
+        let all = set_of(!0);
+        // SAFETY: a set; the name leads to this library's function, as in programs.
+        assert_eq!(unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, ptr::null_mut()) }, 0);
+        assert!(!has(blocked(), hidden) && has(blocked(), libc::SIGUSR1));
+        set_mask(before);
+    }
 }

@@ -18,7 +18,7 @@ use crate::mask::{self, Mask};
 use crate::pending::Waiting;
 use crate::record::{self, Answer, Record};
 use crate::stack::{self, Place, Stack};
-use crate::{affinity, cleanup, ends, ids, joins, keys, pending, side, starter, waits};
+use crate::{affinity, cleanup, ends, ids, joins, keys, pending, side, starter, timer, waits};
 
 /// The program's function of a thread, and the signals that it blocks.
 #[derive(Clone, Copy)]
@@ -33,7 +33,7 @@ impl Begin {
     pub(crate) extern "C" fn run(at: usize) -> usize {
         // SAFETY: the caller of the thread keeps it, and waits.
         let Begin { mask, function, argument } = unsafe { &*std::ptr::with_exposed_provenance::<Begin>(at) };
-        mask::set_mask(*mask);
+        mask::set_mask(mask::of_program(*mask));
         // SAFETY: a thread's function of the program.
         let function = unsafe { std::mem::transmute::<usize, extern "C" fn(usize) -> usize>(*function) };
         function(*argument)
@@ -70,7 +70,7 @@ pub(crate) fn begin(id: u64, stack: Stack, block: Block, begin: Begin) -> bool {
     forget_the_last();
     ids::act_as(id);
     waits::begin(id);
-    record::begin(id, Record::new(begin.function, 0, true));
+    record::begin(id, Record::new(begin.function, 0, true, stack.range().len()));
     block.fill();
     let left = call(id, &stack, &block, &begin);
     go_through(id, stack, block, left)
@@ -230,6 +230,7 @@ fn go_on(moving: Moving) -> bool {
     let moves = moving.moves.saturating_add(1);
     moving.take_over(moves);
     block.arrive();
+    debug_assert!(timer::is_blocked(), "a signal of its timer comes while the thread is between two hosts");
     // SAFETY: the machine that it left has sent it here, once.
     let left = unsafe { host::go_on(block.pointer, host::context_at(program), words_of(id), 0) };
     go_through(id, Stack::at(stack), block, left)
@@ -239,7 +240,7 @@ impl Moving {
     /// Gives the calling host what our code keeps for the thread, which has moved so many times.
     fn take_over(self, moves: u32) {
         waits::begin(self.id);
-        record::begin(self.id, Record::new(self.function, moves, true));
+        record::begin(self.id, Record::new(self.function, moves, true, self.stack.range().len()));
         // SAFETY: a name that ends with a zero.
         unsafe { libc::prctl(libc::PR_SET_NAME, self.name.as_ptr()) };
         if nice() != self.nice {

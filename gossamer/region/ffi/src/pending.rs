@@ -6,7 +6,7 @@
 use std::ffi::c_int;
 
 use crate::mask::Mask;
-use crate::side;
+use crate::{side, timer};
 
 /// A signal, as the system tells of it (`siginfo_t`).
 pub(crate) type Waiting = [u64; size_of::<libc::siginfo_t>() / 8];
@@ -43,7 +43,9 @@ pub(crate) fn take() -> Vec<Waiting> {
             };
         signal.then_some(found)
     };
-    std::iter::from_fn(next).take(MOST).collect()
+    // That of a timer of ours is no signal of the program.
+    let is_of_program = |found: &Waiting| !timer::takes(found[0] as c_int);
+    std::iter::from_fn(next).take(MOST).filter(is_of_program).collect()
 }
 
 /// On a host, with signals blocked: has these wait for it.

@@ -4,6 +4,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::mode_t;
 
@@ -34,6 +35,23 @@ pub(crate) fn note() {
     // SAFETY: a string that the C library returns.
     let locale = unsafe { CStr::from_ptr(locale) }.to_bytes_with_nul().to_vec();
     EARLY.get_or_init(|| Early { mask, locale });
+    note_locale();
+}
+
+/// Whether the locale is the one with which programs begin.
+static HAS_PLAIN_LOCALE: AtomicBool = AtomicBool::new(true);
+
+fn note_locale() {
+    let locale = set_locale(libc::LC_ALL, ptr::null());
+    // SAFETY: a string that the C library returns.
+    let is_plain = !locale.is_null() && matches!(unsafe { CStr::from_ptr(locale) }.to_bytes(), b"C" | b"POSIX");
+    HAS_PLAIN_LOCALE.store(is_plain, Ordering::Relaxed);
+}
+
+/// Whether tables of the locale, to which the program may have pointers, are in the C library's image: those of others
+/// are at other addresses on each machine.
+pub(crate) fn has_plain_locale() -> bool {
+    HAS_PLAIN_LOCALE.load(Ordering::Relaxed)
 }
 
 /// In a fiber of machine 0: gives these attributes to the other machines.
@@ -76,6 +94,7 @@ fn set_locale_there(category: c_int, locale: &[u8]) {
             side::own_machine(),
         );
     }
+    note_locale();
 }
 
 /// The C library's function, for all machines.
@@ -105,6 +124,7 @@ pub unsafe extern "C" fn setlocale(category: c_int, locale: *const c_char) -> *m
         // The name that was found: an empty one means the environment, which machines may differ in.
         // SAFETY: a string that the C library returns.
         on_others_with(set_there, unsafe { CStr::from_ptr(done) }.to_bytes_with_nul());
+        note_locale();
     }
     done
 }

@@ -11,7 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use trust::{Promise, PromiseId};
 
+use crate::timer::Timer;
 use crate::waits::Kind;
+
+/// The least stack of a thread that moves amid its own code: the system puts up to 3 KiB of registers there.
+const STACK_BYTES_MIN: usize = 64 << 10;
 
 /// Stands for no machine, and for no tie.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -24,6 +28,8 @@ pub(crate) struct Record {
     pub(crate) moves: u32,
     /// Whether its storage is a block (`block.rs`): others do not move.
     pub(crate) is_in_block: bool,
+    /// Bytes of its stack.
+    pub(crate) stack_bytes: usize,
     /// The system's id of the thread that runs it.
     pub(crate) host: i32,
     /// Machine to which it is to go. Set with the lock below, and taken by the thread.
@@ -35,11 +41,12 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    pub(crate) fn new(function: usize, moves: u32, is_in_block: bool) -> Record {
+    pub(crate) fn new(function: usize, moves: u32, is_in_block: bool, stack_bytes: usize) -> Record {
         Record {
             function,
             moves,
             is_in_block,
+            stack_bytes,
             // SAFETY: it touches no memory.
             host: unsafe { libc::gettid() },
             wish: AtomicU32::new(NONE),
@@ -126,6 +133,8 @@ pub(crate) enum Answer {
 pub(crate) struct Ask {
     to: u16,
     asker: Promise<Answer>,
+    /// Interrupts the thread meanwhile, where it may go amid its own code.
+    timer: Option<Timer>,
 }
 
 impl Ask {
@@ -164,10 +173,12 @@ thread_local! {
 }
 
 impl Entry {
-    /// Has the thread go to a machine. Returns the question that this one replaces.
-    pub(crate) fn ask(&mut self, to: u16, asker: Promise<Answer>) -> Option<Ask> {
+    /// Has the thread go to a machine, amid its own code too if it `may`. Returns the question that this one replaces.
+    pub(crate) fn ask(&mut self, to: u16, asker: Promise<Answer>, may: bool) -> Option<Ask> {
         self.record.set_wish(to);
-        self.ask.replace(Ask { to, asker })
+        let timer =
+            if may && self.record.stack_bytes >= STACK_BYTES_MIN { Timer::start(self.record.host) } else { None };
+        self.ask.replace(Ask { to, asker, timer })
     }
 }
 
@@ -196,7 +207,10 @@ pub(crate) fn take_over(noted: usize) {
 /// Forgets the calling thread, which ends or leaves, with signals blocked. Returns the open question about it.
 pub(crate) fn end(thread: u64) -> Option<Ask> {
     OWN.set(std::ptr::null());
-    let Entry { record, ask } = all().remove(&thread)?;
+    let Entry { record, mut ask } = all().remove(&thread)?;
+    if let Some(ask) = &mut ask {
+        ask.timer = None;
+    }
     if let Some(to) = record.wish() {
         record.take_wish(to);
     }

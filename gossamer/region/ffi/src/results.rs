@@ -1,5 +1,5 @@
-//! Functions of the C library with results, or a place, in variables of the library. A thread that may move
-//! finds those of its last call on any machine: they are copied to its own storage.
+//! Functions of the C library with results, or a place, in variables of the library. A thread that may move amid its
+//! own code (`anywhere.rs`) finds those of its last call on any machine: they are copied to its own storage.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_char;

@@ -13,7 +13,7 @@ use libc::{pid_t, sigaction as Action, siginfo_t, sigset_t, timespec};
 
 use crate::mask::{self, ENDING, Mask, OF_FAULTS, mask_of, set_of};
 use crate::real::real;
-use crate::{block, side, ties, trap};
+use crate::{block, side, ties, timer, trap};
 
 fn is_function(handler: usize) -> bool {
     handler != libc::SIG_DFL && handler != libc::SIG_IGN
@@ -140,7 +140,7 @@ fn set_here(signal: c_int, mut words: ActionWords, before: *mut Action) -> c_int
     let action = unsafe { &mut *(&raw mut words).cast::<Action>() };
     action.sa_sigaction = handler_here(signal, action.sa_sigaction);
     // SAFETY: a set.
-    action.sa_mask = mask::blockable(unsafe { mask_of(&raw const action.sa_mask) });
+    action.sa_mask = mask::blockable(mask::of_program(unsafe { mask_of(&raw const action.sa_mask) }));
     set(signal, (&raw const words).cast(), before)
 }
 
@@ -150,6 +150,9 @@ fn set_here(signal: c_int, mut words: ActionWords, before: *mut Action) -> c_int
 /// As for the C library's function, here and in all other functions of this file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaction(signal: c_int, action: *const Action, before: *mut Action) -> c_int {
+    if timer::takes(signal) {
+        return fail(libc::EINVAL);
+    }
     let relayed = relayed(signal);
     // SAFETY: the caller's, or null.
     let own = || unsafe { before.as_mut() }.map(|own| own.sa_sigaction = unrelayed(own.sa_sigaction, relayed));
@@ -184,6 +187,10 @@ pub unsafe extern "C" fn signal(signal: c_int, handler: *mut c_void) -> *mut c_v
     }
     fn set_here(signal: c_int, handler: usize) -> *mut c_void {
         set(signal, ptr::with_exposed_provenance_mut(handler_here(signal, handler)))
+    }
+    if timer::takes(signal) {
+        fail(libc::EINVAL);
+        return ptr::without_provenance_mut(libc::SIG_ERR);
     }
     if !side::is_machine_in_program() {
         return set(signal, handler);
@@ -260,7 +267,7 @@ pub unsafe extern "C" fn sigtimedwait(set: *const sigset_t, info: *mut siginfo_t
         );
     }
     // SAFETY: the caller's; a time may be absent.
-    let (mask, time) = unsafe { (mask_of(set), time.as_ref()) };
+    let (mask, time) = unsafe { (mask::of_program(mask_of(set)), time.as_ref()) };
     if time.is_some_and(|time| !side::is_time(time)) {
         return fail(libc::EINVAL);
     }
@@ -382,7 +389,7 @@ macro_rules! with_mask {
             $($before: $before_type,)* $set: *const sigset_t $(, $after: $after_type)*
         ) -> c_int {
             // SAFETY: null, or the caller's set.
-            let set = (!$set.is_null()).then(|| mask::blockable(unsafe { mask_of($set) }));
+            let set = (!$set.is_null()).then(|| mask::blockable(mask::of_program(unsafe { mask_of($set) })));
             let $set = set.as_ref().map_or(ptr::null(), ptr::from_ref);
             real!(
                 $name: fn($($before_type,)* *const sigset_t $(, $after_type)*) -> c_int,

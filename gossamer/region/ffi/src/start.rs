@@ -15,9 +15,9 @@ use crate::moves::Begin;
 use crate::objects::{self, INIT_ARRAY_BYTES};
 use crate::real::real;
 use crate::{
-    FAILURE_STATUS, affinity, bind, block, callers, end_of_program, environment, exec, files, hang, heap, ids, listed,
-    marks, memory, own_address, process, refused, report, safe_points, side, signals, spread, stopped, threads, trap,
-    wishes,
+    FAILURE_STATUS, affinity, anywhere, bind, block, callers, end_of_program, environment, exec, files, hang, heap,
+    ids, listed, marks, memory, own_address, process, refused, report, safe_points, side, signals, spread, stopped,
+    threads, trap, wishes,
 };
 
 /// Stack of the main function. It takes memory only where it is touched.
@@ -144,6 +144,7 @@ extern "C" fn start(argc: c_int, argv: *mut *mut c_char, _: *mut *mut c_char) ->
     safe_points::note(wishes::at_call);
     callers::note(Begin::run as *const () as usize);
     listed::begin();
+    anywhere::begin();
     marks::note(MAIN.load(Ordering::Relaxed));
     threads::note_shares().unwrap_or_else(|cause| fail(&cause));
     side::note_process();

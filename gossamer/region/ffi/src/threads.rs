@@ -181,7 +181,7 @@ pub(crate) fn first(start: Start, end: fn() -> !) -> Option<impl FnOnce() + Send
 fn run(start: Start, stack: Stack, end: Option<fn() -> !>) {
     ids::act_as(start.id);
     waits::begin(start.id);
-    record::begin(start.id, Record::new(start.function, 0, false));
+    record::begin(start.id, Record::new(start.function, 0, false, start.stack_bytes));
     start.inherited.take_over();
     let Range { start: bottom, end: top } = stack.range();
     // SAFETY: memory that is the thread's until it is freed below, when nothing runs on it any more.

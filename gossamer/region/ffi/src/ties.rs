@@ -70,6 +70,11 @@ const CALLED_BACK: Tie = Tie {
     cure: "move when that function has returned",
 };
 
+const MAPPED: Tie = Tie {
+    what: "the program has set a locale, to whose tables it may have pointers amid its own code",
+    cure: "ask while it makes calls that may wait",
+};
+
 fn set_holds(holds: u32) {
     HOLDS.set(holds);
     if let Some(record) = record::own() {
@@ -148,7 +153,7 @@ fn tell(tie: &Tie) {
 }
 
 /// All ties, in the order in which they are looked for; a tie is known by its place here.
-const TIES: [&Tie; 14] = [
+const TIES: [&Tie; 15] = [
     &TEAM,
     &OF_MAIN,
     &HELD_BY_ITSELF,
@@ -163,11 +168,13 @@ const TIES: [&Tie; 14] = [
     &POLICY,
     &SEGMENT,
     &CALLED_BACK,
+    &MAPPED,
 ];
 pub(crate) const MAIN: u8 = 1;
 pub(crate) const HELD: u8 = 2;
-/// The last one.
 const BACK: usize = 13;
+/// The last one, which holds amid the program's own code only.
+pub(crate) const TABLES: usize = 14;
 
 /// Returns a tie and its cure, in words.
 pub(crate) fn in_words(tie: u8) -> String {

@@ -1,6 +1,6 @@
 //! Wishes: that a thread go to another machine, as another thread or the user asks (`--move asked`). A wish is put into
-//! the thread's record (`record.rs`); the thread takes it at its next call that may wait, if nothing ties it, and
-//! goes. The asker is told the outcome, or after its time why there is none.
+//! the thread's record (`record.rs`); the thread takes it at its next call that may wait, or amid its own code
+//! (`anywhere.rs`), if nothing ties it, and goes. The asker is told the outcome, or after its time why there is none.
 //!
 //! A question goes to the machine that the thread's id names, which knows where it is, and from there to the thread's.
 //! A thread that has moved meanwhile is asked again. Of two askers at the same time the first is told that another one
@@ -15,7 +15,7 @@ use trust::link::wait_in_line;
 
 use crate::record::{self, Answer, Ask, Record};
 use crate::words::words;
-use crate::{block, callers, host, ids, joins, mask, side, ties, waits};
+use crate::{block, callers, host, ids, joins, mask, side, ties, timer, waits};
 
 /// Longest time for which an asker waits.
 pub(crate) const LIMIT: Duration = Duration::from_secs(2);
@@ -54,6 +54,7 @@ pub(crate) fn ask(id: u64, to: u16) -> Answer {
 
 /// In a fiber of the machine where a thread is. None: it is not, or not any more.
 fn ask_here(id: u64, to: u16, limit: Duration) -> Option<Answer> {
+    let may = timer::fits(to);
     let (record, asker, replaced) = {
         let mut all = record::all();
         let entry = all.get_mut(&id)?;
@@ -67,7 +68,7 @@ fn ask_here(id: u64, to: u16, limit: Duration) -> Option<Answer> {
             return Some(Answer::Done);
         }
         let (promise, asker) = trust::promise();
-        (entry.record.clone(), asker, entry.ask(to, promise))
+        (entry.record.clone(), asker, entry.ask(to, promise, may))
     };
     if let Some(replaced) = replaced {
         replaced.answer(Answer::Replaced);
@@ -135,22 +136,23 @@ pub(crate) fn in_words(answer: Answer, to: u16) -> String {
 pub(crate) fn at_call() {
     if words().is_in_program.get() && side::is_machine() && wish().is_some() && callers::is_called_by_program() {
         let _errno = side::KeptErrno::new();
-        answer();
+        answer(false);
     }
 }
 
 /// In the program's code: where the calling thread is to go.
-fn wish() -> Option<u16> {
+pub(crate) fn wish() -> Option<u16> {
     if host::is_in_block() { record::own()?.wish() } else { None }
 }
 
-/// In the program's code: goes where the thread is wished, unless it is tied.
-fn answer() {
+/// In the program's code, where any function may be called: goes where the thread is wished, unless it is tied, or may
+/// have pointers into tables of this machine (`has_tables`).
+pub(crate) fn answer(has_tables: bool) {
     let Some(own) = record::own() else { return };
     let Some(to) = own.wish() else { return };
     // From before the look for ties until the thread is there: a handler could tie it, and take blocks of this machine.
     let before = mask::block();
-    match ties::found() {
+    match ties::found().or(has_tables.then_some(ties::TABLES)) {
         Some(tie) => own.note_tie(tie),
         None if host::may_cross() && own.take_wish(to) => follow(own, to),
         None => {}
@@ -179,7 +181,7 @@ mod tests {
     /// A thread that takes a wish, as its asker gives up: one of them has it.
     #[test]
     fn a_wish_is_taken_once() {
-        let record = Record::new(1, 0, true);
+        let record = Record::new(1, 0, true, 0);
         assert_eq!(record.wish(), None);
         record.set_wish(3);
         assert!(record::are_wishes());
