@@ -15,33 +15,52 @@ use crate::real::real;
 use crate::words::words;
 use crate::{block, callers, host, mask, process, side, table, timer, wishes};
 
-/// Takes a signal, if threads may move; before any thread starts. Without one threads move at calls only.
+/// On machine 0: takes a signal, if threads may move; before any thread starts. Without one threads move at calls only.
 pub(crate) fn begin() {
+    if block::are_on() && cfg!(target_arch = "x86_64") {
+        // Some of the last ones: a constructor of the program may have an action for the very last.
+        let _ = (0..4).any(|_| take(allocate()));
+    }
+}
+
+/// In a fiber of machine 0: has the other machines take the same signal. The program's constructors, which may have an
+/// action for another one, have run here only.
+pub(crate) fn hand_over() {
+    let signal = timer::signal();
+    for machine in (1..side::machines()).filter(|_| signal > 0) {
+        side::from_worker(machine, move || {
+            while allocate() > signal {}
+            take(signal);
+        });
+    }
+}
+
+/// Has the C library give the highest signal that it has to nobody else. Returns -1 if there is none.
+fn allocate() -> c_int {
     unsafe extern "C" {
         fn __libc_allocate_rtsig(is_first: c_int) -> c_int;
     }
-    if !block::are_on() || !cfg!(target_arch = "x86_64") {
-        return;
+    // SAFETY: it changes numbers of the C library.
+    unsafe { __libc_allocate_rtsig(0) }
+}
+
+/// Takes a signal that has no action.
+fn take(signal: c_int) -> bool {
+    // SAFETY: zeros are an action, and the handler is one of three arguments.
+    let is_taken = unsafe {
+        let [mut action, mut before]: [libc::sigaction; 2] = mem::zeroed();
+        action.sa_sigaction = on_time as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+        action.sa_mask = mask::all_but_faults();
+        let is_free = signal > 0 && set(signal, std::ptr::null(), &raw mut before) == 0;
+        let is_free = is_free && before.sa_sigaction == libc::SIG_DFL;
+        is_free && set(signal, &raw const action, std::ptr::null_mut()) == 0
+    };
+    if is_taken {
+        timer::note(signal);
+        mask::hide(signal);
     }
-    // Some of the last ones: a constructor of the program may have an action for the very last.
-    for _ in 0..4 {
-        // SAFETY: it changes numbers of the C library; zeros are an action, and the handler is one of three arguments.
-        let taken = unsafe {
-            let signal = __libc_allocate_rtsig(0);
-            let [mut action, mut before]: [libc::sigaction; 2] = mem::zeroed();
-            action.sa_sigaction = on_time as *const () as usize;
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-            action.sa_mask = mask::all_but_faults();
-            let is_free = signal > 0 && set(signal, std::ptr::null(), &raw mut before) == 0;
-            let is_free = is_free && before.sa_sigaction == libc::SIG_DFL;
-            (is_free && set(signal, &raw const action, std::ptr::null_mut()) == 0).then_some(signal)
-        };
-        if let Some(signal) = taken {
-            timer::note(signal);
-            mask::hide(signal);
-            return;
-        }
-    }
+    is_taken
 }
 
 /// # Safety

@@ -93,9 +93,12 @@ pub(crate) fn is_called_back() -> bool {
             walk.inner = if walk.has_begun { function() } else { 0 };
             return GO_ON;
         }
+        if kind == Some(Kind::Own) && function() == BOTTOM.load(Ordering::Relaxed) {
+            return STOP; // frames of the system before it are those of the thread's begin
+        }
         walk.is_called_back = walk.inner != 0 && PLAIN_AT.get().is_none_or(|plain| !plain.contains(&walk.inner));
         walk.inner = 0;
-        if walk.is_called_back || kind == Some(Kind::Own) && function() == BOTTOM.load(Ordering::Relaxed) {
+        if walk.is_called_back {
             return STOP;
         }
         walk.has_begun |= kind != Some(Kind::Own);

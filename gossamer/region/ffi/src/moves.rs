@@ -230,7 +230,7 @@ fn go_on(moving: Moving) -> bool {
     let moves = moving.moves.saturating_add(1);
     moving.take_over(moves);
     block.arrive();
-    debug_assert!(timer::is_blocked(), "a signal of its timer comes while the thread is between two hosts");
+    assert!(timer::is_blocked(), "a signal of its timer comes while the thread is between two hosts");
     // SAFETY: the machine that it left has sent it here, once.
     let left = unsafe { host::go_on(block.pointer, host::context_at(program), words_of(id), 0) };
     go_through(id, Stack::at(stack), block, left)

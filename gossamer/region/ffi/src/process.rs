@@ -35,23 +35,30 @@ pub(crate) fn note() {
     // SAFETY: a string that the C library returns.
     let locale = unsafe { CStr::from_ptr(locale) }.to_bytes_with_nul().to_vec();
     EARLY.get_or_init(|| Early { mask, locale });
-    note_locale();
+    note_locale(true);
 }
 
 /// Whether the locale is the one with which programs begin.
 static HAS_PLAIN_LOCALE: AtomicBool = AtomicBool::new(true);
 
-fn note_locale() {
+/// Notes the locale. Once it was another one, the program may have pointers into tables.
+fn note_locale(was_plain: bool) {
     let locale = set_locale(libc::LC_ALL, ptr::null());
     // SAFETY: a string that the C library returns.
     let is_plain = !locale.is_null() && matches!(unsafe { CStr::from_ptr(locale) }.to_bytes(), b"C" | b"POSIX");
-    HAS_PLAIN_LOCALE.store(is_plain, Ordering::Relaxed);
+    HAS_PLAIN_LOCALE.store(was_plain && is_plain, Ordering::Relaxed);
 }
 
 /// Whether tables of the locale, to which the program may have pointers, are in the C library's image: those of others
 /// are at other addresses on each machine.
 pub(crate) fn has_plain_locale() -> bool {
     HAS_PLAIN_LOCALE.load(Ordering::Relaxed)
+}
+
+/// Before a change of the locale: from its begin on, threads may have pointers into the new tables. Returns whether the
+/// locale was plain.
+fn begin_change() -> bool {
+    HAS_PLAIN_LOCALE.swap(false, Ordering::Relaxed)
 }
 
 /// In a fiber of machine 0: gives these attributes to the other machines.
@@ -87,6 +94,7 @@ fn set_early_locale(category: c_int, locale: *const c_char) -> *mut c_char {
 /// Sets a locale, which ends with a zero, as another machine has.
 fn set_locale_there(category: c_int, locale: &[u8]) {
     let locale = CStr::from_bytes_with_nul(locale).map_or(ptr::null(), CStr::as_ptr);
+    let was_plain = begin_change();
     if set_locale(category, locale).is_null() {
         eprintln!(
             "gossamer: machine {} does not have the locale that the program set: its threads have another one; install \
@@ -94,7 +102,7 @@ fn set_locale_there(category: c_int, locale: &[u8]) {
             side::own_machine(),
         );
     }
-    note_locale();
+    note_locale(was_plain);
 }
 
 /// The C library's function, for all machines.
@@ -118,13 +126,16 @@ pub unsafe extern "C" fn setlocale(category: c_int, locale: *const c_char) -> *m
     if arena::is_open() {
         return set_early_locale(category, locale);
     }
+    let was_plain = if locale.is_null() { has_plain_locale() } else { begin_change() };
     let done = set_locale(category, locale);
     if !done.is_null() && !locale.is_null() && side::is_machine_in_program() {
         let set_there = move |locale: Vec<u8>| set_locale_there(category, &locale);
         // The name that was found: an empty one means the environment, which machines may differ in.
         // SAFETY: a string that the C library returns.
         on_others_with(set_there, unsafe { CStr::from_ptr(done) }.to_bytes_with_nul());
-        note_locale();
+    }
+    if !locale.is_null() {
+        note_locale(was_plain);
     }
     done
 }

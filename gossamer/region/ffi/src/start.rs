@@ -144,7 +144,9 @@ extern "C" fn start(argc: c_int, argv: *mut *mut c_char, _: *mut *mut c_char) ->
     safe_points::note(wishes::at_call);
     callers::note(Begin::run as *const () as usize);
     listed::begin();
-    anywhere::begin();
+    if !is_other_machine() {
+        anywhere::begin();
+    }
     marks::note(MAIN.load(Ordering::Relaxed));
     threads::note_shares().unwrap_or_else(|cause| fail(&cause));
     side::note_process();
@@ -205,6 +207,7 @@ fn run_program(
 ) -> u8 {
     let (promise, pending) = trust::promise();
     end_of_program::note(promise);
+    anywhere::hand_over();
     memory::lay_out(IS_EXPLICIT.load(Ordering::Relaxed));
     let words: Vec<&[u8]> = arguments.iter().map(|word| word.as_bytes_with_nul()).collect();
     let variables: Vec<Vec<u8>> =

@@ -270,6 +270,7 @@ pub(crate) fn depart(to: u16) -> c_int {
     host::depart(to, arrived).unwrap_or_else(|| {
         record::take_over(here.0);
         waits::take_over(here.1);
+        _ = signal_stack.as_ref().map(set_signal_stack);
         libc::EBUSY
     })
 }

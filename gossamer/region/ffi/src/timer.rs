@@ -3,6 +3,7 @@
 //! where a tick has found the thread in its own code.
 
 use std::ffi::c_int;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
 use crate::table::MACHINES_MAX;
@@ -19,7 +20,8 @@ pub(crate) fn note(signal: c_int) {
     SIGNAL.store(signal, Ordering::Relaxed);
 }
 
-fn signal() -> c_int {
+/// Returns the signal, or 0.
+pub(crate) fn signal() -> c_int {
     SIGNAL.load(Ordering::Relaxed)
 }
 
@@ -84,8 +86,8 @@ impl Drop for Timer {
     }
 }
 
-/// Sets of registers that the system saves here, and whether the program may use tiles, which other machines' threads
-/// do not get.
+/// Hash of the sets of registers that the system saves here and of their places, which differ among processors, and
+/// whether the program may use tiles, which other machines' threads do not get.
 #[cfg(target_arch = "x86_64")]
 fn registers() -> (u64, bool) {
     /// Asks for the sets of registers that the process was given by `ARCH_REQ_XCOMP_PERM`.
@@ -93,6 +95,8 @@ fn registers() -> (u64, bool) {
     const TILES: u64 = 3 << 17;
     /// Bit of the processor's features: `xgetbv` may be used.
     const OSXSAVE: u32 = 1 << 27;
+    /// Asks the processor for the length and place of a set.
+    const LAYOUT: u32 = 0xd;
     if std::arch::x86_64::__cpuid(1).ecx & OSXSAVE == 0 {
         return (0, false);
     }
@@ -102,7 +106,13 @@ fn registers() -> (u64, bool) {
     let mut permitted = 0_u64;
     // SAFETY: it writes to the variable.
     let done = unsafe { libc::syscall(libc::SYS_arch_prctl, PERMITTED, &raw mut permitted) };
-    (u64::from(high) << 32 | u64::from(low), done == 0 && permitted & TILES != 0)
+    let (sets, mut hasher) = (u64::from(high) << 32 | u64::from(low), DefaultHasher::new());
+    sets.hash(&mut hasher);
+    for set in (2..u64::BITS).filter(|set| sets & 1 << set != 0) {
+        let layout = std::arch::x86_64::__cpuid_count(LAYOUT, set);
+        (set, layout.eax, layout.ebx).hash(&mut hasher);
+    }
+    (hasher.finish(), done == 0 && permitted & TILES != 0)
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -117,13 +127,14 @@ pub(crate) fn fits(to: u16) -> bool {
     /// For each machine, once it has been asked.
     static KNOWN: [AtomicU8; MACHINES_MAX] = [const { AtomicU8::new(0) }; MACHINES_MAX];
     let Some(known) = KNOWN.get(usize::from(to)) else { return false };
-    let own = registers();
-    if own.1 {
+    let facts = || (signal(), registers());
+    let own = facts();
+    if own.1.1 {
         return false;
     }
     match known.load(Ordering::Relaxed) {
         0 => {
-            let is_same = side::from_worker(to, registers).0 == own.0;
+            let is_same = side::from_worker(to, facts) == (own.0, (own.1.0, false));
             known.store(if is_same { SAME } else { OTHER }, Ordering::Relaxed);
             is_same
         }

@@ -152,7 +152,7 @@ pub(crate) fn answer(has_tables: bool) {
     let Some(to) = own.wish() else { return };
     // From before the look for ties until the thread is there: a handler could tie it, and take blocks of this machine.
     let before = mask::block();
-    match ties::found().or(has_tables.then_some(ties::TABLES)) {
+    match has_tables.then_some(ties::TABLES).or_else(ties::found) {
         Some(tie) => own.note_tie(tie),
         None if host::may_cross() && own.take_wish(to) => follow(own, to),
         None => {}
