@@ -1,9 +1,10 @@
 //! Counters per worker: written by the worker with plain stores, readable by anyone at any time.
 //!
-//! Here: the counters. Not here: their owner (`registry`), and how the code of a thread finds its worker's counters
-//! (`current::count`).
+//! Here: the counters. Not here: their owner (`registry`), and the worker of a thread, whose counters [`count`] asks
+//! for (`runtime/worker/current.rs`).
 
 use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::running::Running;
@@ -171,6 +172,23 @@ impl Stats {
     /// ```
     pub fn requests_per_batch(&self) -> f64 {
         if self.batches_sent == 0 { 0.0 } else { self.requests_sent as f64 / self.batches_sent as f64 }
+    }
+}
+
+/// Calls a function with the counters of the thread's worker, if there is one.
+type Find = fn(&mut dyn FnMut(&Counters));
+
+static OF_THREAD: OnceLock<Find> = OnceLock::new();
+
+/// Tells how a thread finds the counters of its worker, before it has one.
+pub(crate) fn find_by(find: Find) {
+    OF_THREAD.get_or_init(|| find);
+}
+
+/// Counts work of this thread's worker, if it has one; not in each request or batch.
+pub(crate) fn count(mut f: impl FnMut(&Counters)) {
+    if let Some(find) = OF_THREAD.get() {
+        find(&mut f);
     }
 }
 

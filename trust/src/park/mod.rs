@@ -20,7 +20,7 @@ pub(crate) mod outside;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use crate::runtime::worker::current;
+use crate::stats;
 use crate::sync::{AtomicU32, Ordering, fence};
 use delay::WokenAt;
 pub(crate) use delay::{learn_wake_up, wake_up_ns};
@@ -119,7 +119,7 @@ impl Parker {
             self.disarm();
             let took_ns = self.woken_at.learn(start);
             occupancy::resume(self.index);
-            current::count(|counters| {
+            stats::count(|counters| {
                 if let Some(took_ns) = took_ns {
                     counters.woken.add(1);
                     counters.wake_up_ns.add(took_ns);
@@ -210,7 +210,7 @@ impl Parker {
                     Some(waker) => waker.wake(),
                     None => wake(&self.word),
                 }
-                current::count(|counters| {
+                stats::count(|counters| {
                     counters.wake_ups_sent.add(1);
                 });
             }

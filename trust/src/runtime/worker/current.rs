@@ -20,7 +20,7 @@ use crate::config::WATCHES;
 use crate::fiber::overflow::{self, AltStack};
 use crate::registry::TooMany;
 use crate::runtime::worker::{Context, NotMade, Settings, Worker};
-use crate::stats::Counters;
+use crate::stats;
 use crate::unwind::{AbortOnUnwind, give_up, quietly, thread_name};
 
 thread_local! {
@@ -204,11 +204,6 @@ pub(crate) fn existing<R>(f: impl FnOnce(&Worker) -> R) -> Option<R> {
     (!worker.is_null()).then(|| f(unsafe { &*worker }))
 }
 
-/// Counts work of this thread's worker, if it has one.
-pub(crate) fn count(f: impl FnOnce(&Counters)) {
-    existing(|worker| f(&worker.shared.counters));
-}
-
 /// Calls `f` with the worker of this thread, which is made if there is none.
 ///
 /// # Panics
@@ -256,6 +251,9 @@ fn try_start(settings: Settings) -> Result<Option<*const Worker>, NotMade> {
     // middle of it.
     unsafe { worker.shared.fibers.show(overflow::of_this_thread()) };
     let worker = keep(worker).as_ptr();
+    stats::find_by(|f| {
+        existing(|worker| f(&worker.shared.counters));
+    });
     WORKER.set(worker);
     // Registers the destructor.
     GUARD.with(|_| ());
