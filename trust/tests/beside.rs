@@ -618,3 +618,31 @@ fn a_pool_ends_after_the_calls_of_its_fibers() {
         assert!(values.iter().all(|value| matches!(value.call().apply(|_| ()).wait(), Err(Error::Gone { .. }))));
     }
 }
+
+/// Fibers whose requests are under way in both slots when their trustee comes beside them: it takes turns that bring
+/// their pair to rest, before they make more.
+#[test]
+fn a_trustee_that_comes_to_many_callers_is_called_at_once() {
+    watchdog!();
+    let pool = pool(2, 1);
+    let value = entrust(&pool, 0, 0u64);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let call = |worker: usize| {
+        let (value, is_over) = (value.clone(), Arc::clone(&is_over));
+        pool.spawn_on(worker, move || {
+            while !is_over.load(Ordering::Relaxed) {
+                value.apply(|value| *value += 1);
+            }
+        })
+    };
+    let fibers: Vec<_> = (0..128).map(|number| call(number % 2)).collect();
+    for round in 1..=effort(60, 1000) {
+        let before = stats(pool.trustees()[0]);
+        let asked = ask_to_move(&pool, 0, round % 2);
+        wait_until("it is there", || asked.outcome().is_some());
+        assert_eq!(asked.outcome(), Some(Ok(())));
+        wait_until("it runs calls at once", || stats(pool.trustees()[0]).since(&before).requests_run_here > 1000);
+    }
+    is_over.store(true, Ordering::Relaxed);
+    fibers.into_iter().for_each(|fiber| fiber.join().expect("it does not panic"));
+}

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Asked, Bound, Inbox, Item, Leave, Make, Moving, Outcome, Seat};
-use crate::config::EXIT_WAIT_MS;
+use crate::config::{EXIT_WAIT_MS, SLOTS};
 use crate::deadline::deadline_after;
 use crate::park::forward::{Forward, ForwardWaker};
 use crate::runtime::worker::Worker;
@@ -34,6 +34,10 @@ impl Seated {
         unsafe { current::run_as(self.worker, |worker| worker.run_for_runner(f)) }
     }
 }
+
+/// Turns of the seats in one turn of their runner, besides the first, that bring pairs with them to rest: one for each
+/// slot.
+const SEAT_TURNS_MAX: usize = SLOTS;
 
 /// A worker that runs seats.
 pub(crate) struct Runner<'a> {
@@ -67,7 +71,26 @@ impl<'a> Runner<'a> {
 
     /// Runs one turn of the worker and of each seat. True if there was any work.
     fn turn(&self) -> bool {
-        let mut busy = self.worker.turn();
+        let mut busy = self.worker.turn() | self.turn_of_seats();
+        // Before fibers make more requests: these would take slots, too, and theirs behind them, for ever.
+        for _ in 0..SEAT_TURNS_MAX {
+            if !self.worker.has_asked_beside() || !self.turn_of_seats() {
+                break;
+            }
+        }
+        if self.inbox.has_any() {
+            self.read_inbox();
+            busy = true;
+        }
+        if !self.leaving.borrow().is_empty() {
+            self.leave_settled();
+        }
+        busy
+    }
+
+    /// Runs one turn of each seat, and takes their answers to the worker.
+    fn turn_of_seats(&self) -> bool {
+        let mut busy = false;
         for seated in &*self.seated.borrow() {
             busy |= seated.run(|seat| {
                 let any = seat.turn();
@@ -77,15 +100,7 @@ impl<'a> Runner<'a> {
                 any
             });
         }
-        busy |= self.worker.rest_beside();
-        if self.inbox.has_any() {
-            self.read_inbox();
-            busy = true;
-        }
-        if !self.leaving.borrow().is_empty() {
-            self.leave_settled();
-        }
-        busy
+        busy | self.worker.rest_beside()
     }
 
     fn read_inbox(&self) {

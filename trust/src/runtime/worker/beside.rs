@@ -150,10 +150,15 @@ impl Worker {
         self.beside.asked.set(self.beside.asked.get() - 1);
     }
 
+    /// Are there seats with which a pair is not at rest?
+    pub(crate) fn has_asked_beside(&self) -> bool {
+        self.beside.asked.get() > 0
+    }
+
     /// After a turn of the seats: takes their answers, and lets the pairs rest that have no more to come. True if there
     /// were any.
     pub(crate) fn rest_beside(&self) -> bool {
-        if self.beside.asked.get() == 0 {
+        if !self.has_asked_beside() {
             return false;
         }
         // Callbacks make their requests as in a turn: they are sent behind those of the open batches.
