@@ -119,7 +119,7 @@ struct Seen {
     /// A sleep that is not over: the number of sleeps before it, and when it was seen first.
     sleep: Option<(u64, Duration)>,
     /// Time that the thread had waited for its core when it was looked at last, and the time then.
-    waited: (Duration, Duration),
+    waited: Option<(Duration, Duration)>,
     /// Part of the time that it waited, between the last two looks.
     stolen: f64,
 }
@@ -131,7 +131,7 @@ impl Seen {
         // Time on a core, time ready to run and without one, both in nanoseconds.
         let waited = account.split_ascii_whitespace().nth(1).and_then(|ns| ns.parse().ok());
         let Some(waited) = waited.map(Duration::from_nanos) else { return };
-        let (before, then) = std::mem::replace(&mut self.waited, (waited, now));
+        let Some((before, then)) = self.waited.replace((waited, now)) else { return };
         let time = now.saturating_sub(then).as_secs_f64();
         if time > 0.0 {
             self.stolen = (waited.saturating_sub(before).as_secs_f64() / time).min(1.0);
