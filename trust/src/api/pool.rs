@@ -426,10 +426,13 @@ impl Threadpool {
     {
         let workers = self.workers.len();
         let turn = self.next_spawn.fetch_add(1, Ordering::Relaxed);
-        let place = self.tuner.as_ref().and_then(|tuner| tuner.client(turn));
-        // A pool that only serves still accepts fibers, rather than lose them.
-        let places = if self.dedicated == workers { workers } else { workers - self.dedicated };
-        self.spawn_on(place.unwrap_or(turn % places), f)
+        let place = match &self.tuner {
+            Some(tuner) => tuner.client(turn).unwrap_or(turn % workers),
+            // A pool that only serves still accepts fibers, rather than lose them.
+            None if self.dedicated == workers => turn % workers,
+            None => turn % (workers - self.dedicated),
+        };
+        self.spawn_on(place, f)
     }
 
     /// Starts a fiber on the worker with this index.
