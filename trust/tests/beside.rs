@@ -88,6 +88,26 @@ fn calls_of_all_ways_run_at_once_with_the_trustee_as_that_of_the_thread() {
 }
 
 /// Large arguments and results go the way of small ones.
+/// More than the worker finds without its table: their indices are equal modulo sixteen in places.
+#[test]
+fn each_of_many_trustees_is_called_at_once() {
+    watchdog!();
+    let pool = pool(1, 50);
+    let counts: Vec<_> = (0..50).map(|trustee| entrust(&pool, trustee, 0)).collect();
+    let trustees = pool.trustees().to_vec();
+    in_fiber(&pool, move || {
+        let at_once = |trustee, count: &Trust<u64>, expected| {
+            let called = ran(trustee, || assert_eq!(count.apply(|count| (*count, *count += 1).0), expected));
+            assert_eq!(called, (1, 0));
+        };
+        for round in 0..10 {
+            for (&trustee, count) in trustees.iter().zip(&counts) {
+                at_once(trustee, count, round);
+            }
+        }
+    });
+}
+
 #[test]
 fn values_of_all_sizes_pass() {
     watchdog!();

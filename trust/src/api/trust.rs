@@ -166,27 +166,17 @@ impl<T: 'static> Trust<T> {
                     }
                 };
             }
-            finish(self.request_there::<STAYS, _, _>(worker, f))
+            match worker.seat_at_rest(self.trustee) {
+                Some(seat) => finish(self.request_beside(worker, f, seat)),
+                None => finish(self.request_by_slots::<STAYS, _, _>(worker, f)),
+            }
         })
     }
 
-    /// Part of `request` for other trustees. A function of its own, so that the local shortcut stays small and is
-    /// inlined, and without a frame, so that it costs little. The fault is boxed, so that small results are returned in
+    /// Part of `request` for a seat that runs it at once. The fault is boxed, so that small results are returned in
     /// registers.
-    #[inline(never)]
-    fn request_there<const STAYS: bool, U, F>(&self, worker: &Worker, f: F) -> Result<U, Box<Fault>>
-    where
-        F: FnOnce(&mut T) -> U + 'static,
-        U: 'static,
-    {
-        match worker.seat_at_rest(self.trustee) {
-            Some(seat) => self.request_beside(worker, f, seat),
-            None => self.request_by_slots::<STAYS, _, _>(worker, f),
-        }
-    }
-
-    /// Part of `request` for a seat that runs it at once. `seat` is last, as the others lie where they are handed on.
-    #[inline(never)]
+    // As `Worker::run_alone`.
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn request_beside<U, F>(&self, worker: &Worker, f: F, seat: AtOnce) -> Result<U, Box<Fault>>
     where
         F: FnOnce(&mut T) -> U + 'static,
@@ -204,7 +194,8 @@ impl<T: 'static> Trust<T> {
         U: 'static,
     {
         let reply = Reply::new();
-        worker.submit_by_slots(self.trustee, self.property, Apply::<T, F, STAYS>::new(f), Then::new(reply.answer()));
+        let request = Apply::<T, F, STAYS>::new(f);
+        worker.submit_by_slots(self.trustee, self.property, request, Then::new(reply.answer()), true);
         reply.wait(worker).map_err(Box::new)
     }
 
@@ -227,14 +218,16 @@ impl<T: 'static> Trust<T> {
     {
         if self.is_at(worker) {
             self.post_here(worker, f, then);
-        } else {
-            let may_wait = worker.context() == Context::Free;
-            let (request, response) = (Apply::<T, F, STAYS>::new(f), Then::new(then));
-            worker.submit_or(self.trustee, self.property, request, response, may_wait, |seat, request, response| {
-                // SAFETY: a trust of this trustee; both are moved out once.
-                unsafe { worker.post_beside(seat, self.property, &raw mut (*request).f, &raw mut (*response).then) }
-            });
+            return;
         }
+        let may_wait = worker.context() == Context::Free;
+        if may_wait && let Some(seat) = worker.seat_at_rest(self.trustee) {
+            // SAFETY: a trust of this trustee; the context is free, and the seat was found just now.
+            unsafe { worker.post_beside(seat, self.property, f, then) };
+            return;
+        }
+        let (request, response) = (Apply::<T, F, STAYS>::new(f), Then::new(then));
+        worker.submit_by_slots(self.trustee, self.property, request, response, may_wait);
     }
 
     // As `Worker::run_alone`.

@@ -19,6 +19,7 @@
 #![allow(unsafe_code)]
 
 use std::any::Any;
+use std::array;
 use std::cell::{Cell, OnceCell, RefCell, UnsafeCell};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull};
@@ -73,17 +74,26 @@ enum Way {
     Slots,
 }
 
+/// Seats that are found without a look at the table: as many as a pool has without `trustees(n)`.
+const NEAR: usize = 16;
+
 /// The seats at rest: a table of its own, for each call looks here.
 struct AtRest {
-    /// The seat that was found last, if it is at rest.
-    last: Cell<(TrusteeId, AtOnce)>,
+    /// Trustees of seats at rest that were found last, by index modulo [`NEAR`]; else `NOBODY`.
+    near: [Cell<TrusteeId>; NEAR],
+    near_seats: [Cell<AtOnce>; NEAR],
     /// By index of the trustee; [`AtRest::NONE`] where no seat at rest has the index.
     table: UnsafeCell<Vec<(TrusteeId, AtOnce)>>,
 }
 
 impl Default for AtRest {
     fn default() -> Self {
-        AtRest { last: Cell::new(AtRest::NONE), table: UnsafeCell::default() }
+        let (nobody, none) = AtRest::NONE;
+        AtRest {
+            near: array::from_fn(|_| Cell::new(nobody)),
+            near_seats: array::from_fn(|_| Cell::new(none)),
+            table: UnsafeCell::default(),
+        }
     }
 }
 
@@ -92,31 +102,42 @@ impl AtRest {
 
     #[inline(always)]
     fn find(&self, trustee: TrusteeId) -> Option<AtOnce> {
-        let (last, seat) = self.last.get();
-        if last == trustee {
-            return Some(seat);
-        }
         // SAFETY: only the thread that has the worker, and only for this look-up.
         let table = unsafe { &*self.table.get() };
         if table.is_empty() {
             return None; // as for all workers without seats
         }
-        let found = *table.get(trustee.index())?;
-        if found.0 != trustee {
+        let near = trustee.index() % NEAR;
+        if self.near[near].get() == trustee {
+            return Some(self.near_seats[near].get());
+        }
+        self.find_afar(trustee)
+    }
+
+    #[inline(never)]
+    fn find_afar(&self, trustee: TrusteeId) -> Option<AtOnce> {
+        // SAFETY: as in `find`.
+        let table = unsafe { &*self.table.get() };
+        let &(found, seat) = table.get(trustee.index())?;
+        if found != trustee {
             return None;
         }
-        self.last.set(found);
-        Some(found.1)
+        let near = trustee.index() % NEAR;
+        self.near[near].set(trustee);
+        self.near_seats[near].set(seat);
+        Some(seat)
     }
 
     fn set(&self, trustee: TrusteeId, seat: Option<AtOnce>) {
-        self.last.set(AtRest::NONE);
+        let entry = seat.map_or(AtRest::NONE, |seat| (trustee, seat));
+        // Also in place of another one, which the table has.
+        self.near[trustee.index() % NEAR].set(TrusteeId::NOBODY);
         // SAFETY: only the thread that has the worker, and only here; no code of users runs meanwhile.
         let table = unsafe { &mut *self.table.get() };
         if table.len() <= trustee.index() {
             table.resize(trustee.index() + 1, AtRest::NONE);
         }
-        table[trustee.index()] = seat.map_or(AtRest::NONE, |seat| (trustee, seat));
+        table[trustee.index()] = entry;
     }
 }
 
@@ -299,24 +320,26 @@ impl Worker {
         Box::new(Fault::Panicked(payload))
     }
 
-    /// Runs the closure at one place on a property of a seat, and the callback at the other with its result.
+    /// Runs a closure on a property of a seat, and the callback with its result.
     ///
     /// # Safety
-    /// As for [`run_beside`](Self::run_beside); the callback is moved out, too.
-    #[inline(never)]
+    /// As for [`run_beside`](Self::run_beside).
+    // As `Worker::run_alone`.
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) unsafe fn post_beside<T, U, F: FnOnce(&mut T) -> U, H: FnOnce(Result<U, Fault>)>(
         &self,
         seat: AtOnce,
         property: *mut Header,
-        f: *mut F,
-        then: *mut H,
+        f: F,
+        then: H,
     ) {
-        // Each branch by itself, as in `Trust::request`. SAFETY: the caller's promise.
-        match unsafe { self.run_at(seat, property, f) } {
+        let (mut f, mut then) = (ManuallyDrop::new(f), ManuallyDrop::new(then));
+        // Each branch by itself, as in `Trust::request`. SAFETY: the caller's promise; neither is used again.
+        match unsafe { self.run_at(seat, property, &raw mut *f) } {
             // SAFETY: the callback is read once.
-            Ok(value) => self.call_back_beside(seat, || unsafe { then.read()(Ok(value)) }),
+            Ok(value) => self.call_back_beside(seat, || unsafe { ptr::read(&raw mut *then)(Ok(value)) }),
             // SAFETY: as above.
-            Err(fault) => unsafe { self.post_fault_beside(seat, fault, then) },
+            Err(fault) => unsafe { self.post_fault_beside(seat, fault, &raw mut *then) },
         }
     }
 
@@ -411,7 +434,7 @@ impl Worker {
         let looks = self.beside.looks.get().wrapping_add(1);
         self.beside.looks.set(looks);
         let is_due = looks.is_multiple_of(GIVE_WAY_AT_LEAST);
-        if self.fiber().is_some() && (is_due || self.has_work_beside() || self.has_work()) {
+        if self.fiber().is_some() && (is_due || self.one_has_work(looks) || self.has_work()) {
             self.scheduler.yield_to_root();
         }
     }
@@ -423,11 +446,28 @@ impl Worker {
 
     fn has_work_beside(&self) -> bool {
         let seats = self.beside.seats.borrow();
-        // SAFETY: this thread runs them, and nothing changes them meanwhile.
-        let mut workers = seats.iter().flatten().map(|reached| unsafe { reached.worker.as_ref() });
-        self.beside.has_moves.get().is_some_and(|has_moves| has_moves())
-            || workers.any(|seat| seat.has_work() || seat.has_callbacks())
+        self.has_moves_beside() || seats.iter().any(has_work_at)
     }
+
+    /// Same as [`has_work_beside`](Self::has_work_beside), for one seat, another one at each look: what clients write is
+    /// expensive to read.
+    fn one_has_work(&self, look: u64) -> bool {
+        let seats = self.beside.seats.borrow();
+        let next = look % seats.len().max(1) as u64;
+        self.has_moves_beside() || seats.get(next as usize).is_some_and(has_work_at)
+    }
+
+    fn has_moves_beside(&self) -> bool {
+        self.beside.has_moves.get().is_some_and(|has_moves| has_moves())
+    }
+}
+
+fn has_work_at(seat: &Option<Reached>) -> bool {
+    seat.as_ref().is_some_and(|reached| {
+        // SAFETY: this thread runs it, and nothing changes it meanwhile.
+        let seat = unsafe { reached.worker.as_ref() };
+        seat.has_work() || seat.has_callbacks()
+    })
 }
 
 /// Drops the closure of a request of a seat's property, which is poisoned or closed. Returns the fault.

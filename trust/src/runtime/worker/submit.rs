@@ -44,27 +44,13 @@ impl Worker {
         response: R,
         may_wait: bool,
     ) {
-        self.submit_or(trustee, property, request, response, may_wait, |seat, request, response| {
+        self.submit_as::<true, _, _>(trustee, property, request, response, may_wait, |seat, request, response| {
             // SAFETY: both are the caller's, moved out once; the seat is that of just now.
             unsafe { self.serve_beside(seat, property, request.read(), response.read()) }
         });
     }
 
-    /// Same as [`submit`](Self::submit); `at_once` runs a request that may run at once: it moves both out.
-    #[inline(always)]
-    pub(crate) fn submit_or<C: Request, R: Response + 'static>(
-        &self,
-        trustee: TrusteeId,
-        property: *mut Header,
-        request: C,
-        response: R,
-        may_wait: bool,
-        at_once: impl FnOnce(AtOnce, *mut C, *mut R),
-    ) {
-        self.submit_as::<true, _, _>(trustee, property, request, response, may_wait, at_once);
-    }
-
-    /// Same as [`submit`](Self::submit), for a caller that may wait and has found no seat at rest.
+    /// Same as [`submit`](Self::submit), for a caller that has found no seat at rest.
     #[inline(always)]
     pub(crate) fn submit_by_slots<C: Request, R: Response + 'static>(
         &self,
@@ -72,9 +58,10 @@ impl Worker {
         property: *mut Header,
         request: C,
         response: R,
+        may_wait: bool,
     ) {
-        self.submit_as::<false, _, _>(trustee, property, request, response, true, |_, _, _| {
-            unreachable!("no seat was looked for")
+        self.submit_as::<false, _, _>(trustee, property, request, response, may_wait, |_, _, _| {
+            unreachable!("no seat is looked for")
         });
     }
 
