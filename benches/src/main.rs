@@ -147,6 +147,8 @@ commands! {
     Racks(racks::Racks) => racks::command,
     /// Memory shared by pages beside a bare handler of faults, MPI, copies and threads of one process (STRETCH 5)
     Region(region::RegionBench) => region::command,
+    /// Threads of C programs that move between machines, beside those that stay, and beside pages that come by faults
+    RegionMoves(region::RegionMoves) => region::moves_command,
     /// One sample of one of `region`'s contenders, for itself
     #[command(hide = true)]
     RegionRun(region::RegionRun) => region::run_command,

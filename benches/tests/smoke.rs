@@ -288,6 +288,16 @@ fn region() {
 }
 
 #[test]
+fn region_moves() {
+    let ran = measure("region-moves --rounds 1");
+    let series = ran.series(&["median"], 1);
+    let skipped = ran.file["results"]["skipped"].as_object().unwrap();
+    assert_eq!(series.len() + skipped.len(), 36, "{}", ran.stdout);
+    ran.has_targets(19);
+    fails("region-moves --smoke --only stays", "page: shm");
+}
+
+#[test]
 fn busy() {
     let ran = measure(
         "busy --workloads apply,apply_then-16,tables-zipf,trustees-2 --contenders default,std-mutex,dashmap,std-mpsc",

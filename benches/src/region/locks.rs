@@ -56,7 +56,7 @@ pub(super) fn library(is_smoke: bool) -> Result<Library> {
         false => build_beside(LIBRARY.0)?.map(|folder| folder.join(LIBRARY.1)),
     };
     let library = found!(library);
-    Ok(can_share(launch("auto", &library)?.with(["true"]))?.map(|()| library))
+    Ok(can_share(launch("--local 2", "auto", &library)?.with(["true"]))?.map(|()| library))
 }
 
 /// A program that includes `gossamer_region.h`, compiled with these words, on two machines; or why there are none here.
@@ -68,14 +68,19 @@ pub(super) fn machines(
     library: &Library,
 ) -> Result<Found<Program>> {
     let library = found!(library.clone());
-    let include = format!("-I{}", here("../gossamer/region/ffi/include").display());
-    let built = found!(cc(source, binary, &[words, &[&include, "-pthread", "-ldl"]].concat())?);
-    Ok(Ok(launch(way, &library)?.with([built])))
+    let built = found!(built(source, binary, words)?);
+    Ok(Ok(launch("--local 2", way, &library)?.with([built])))
 }
 
-/// The launcher, which waits for a program for two machines.
-fn launch(way: &str, library: &Path) -> Result<Program> {
-    Ok(Program::own(&format!("run --local 2 --no-prefix --region {way}"))?.set(VARIABLE, library))
+/// A program that includes `gossamer_region.h`, compiled with these words.
+pub(super) fn built(source: &str, binary: &str, words: &[&str]) -> Result<Found<PathBuf>> {
+    let include = format!("-I{}", here("../gossamer/region/ffi/include").display());
+    cc(source, binary, &[words, &[&include, "-pthread", "-ldl"]].concat())
+}
+
+/// The launcher with these options, which waits for a program.
+pub(super) fn launch(options: &str, way: &str, library: &Path) -> Result<Program> {
+    Ok(Program::own(&format!("run {options} --no-prefix --region {way}"))?.set(VARIABLE, library))
 }
 
 /// The library as tests of its own package, or a build of it, have left it.

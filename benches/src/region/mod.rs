@@ -2,13 +2,15 @@
 //! one process.
 //!
 //! Here: which contenders there are, the table, the targets. Not here: one sample of one contender (run.rs), the jobs
-//! (jobs.rs, work.rs), programs in C that lock and meet (locks.rs), wait (waits.rs), or work (programs.rs).
+//! (jobs.rs, work.rs), programs in C that lock and meet (locks.rs), wait (waits.rs), or work (programs.rs); threads that
+//! move, a bench of their own (moving.rs).
 //!
 //! Invariant: each sample is a process, or several, of its own; contenders run interleaved; each answer is verified.
 
 mod bare;
 mod jobs;
 mod locks;
+mod moving;
 mod programs;
 mod run;
 mod waits;
@@ -16,6 +18,7 @@ mod work;
 
 use self::jobs::Job;
 use self::locks::can_share;
+pub use self::moving::{RegionMoves, command as moves_command};
 use self::run::Told;
 pub use self::run::{RegionRun, command as run_command};
 use crate::prelude::*;
@@ -59,18 +62,28 @@ pub fn command(mut options: RegionBench) -> Result<()> {
     let mut bench = Bench::begin("region", &mut options.comparison)?;
     let all = contenders(options.comparison.smoke, &mut bench.skipped)?;
     let all = chosen("contender", all, |one| &one.name, &options.only)?;
+    let what = "of a page where pages are fetched one by one, of an addition, of a round of a barrier, of a call, of a \
+                word handed over, else of the whole";
+    conclude(bench, &options, &all, what, targets)
+}
+
+/// Runs all contenders, prints their medians and the targets.
+fn conclude(
+    bench: Bench,
+    options: &impl Serialize,
+    all: &[Contender],
+    what: &str,
+    targets: fn(&Figures) -> Vec<Verdict>,
+) -> Result<()> {
     let mut answers = BTreeMap::new();
-    let samples = bench.rounds(&all, |one| one.name.clone(), |one, _| one.sample(&mut answers))?;
+    let samples = bench.rounds(all, |one| one.name.clone(), |one, _| one.sample(&mut answers))?;
     let mut figures = Figures::default();
     for (one, samples) in all.iter().zip(samples) {
         figures.add("", &one.name, "ns", samples);
     }
-    figures.print(
-        "of a page where pages are fetched one by one, of an addition, of a round of a barrier, of a call, of a word \
-         handed over, else of the whole",
-    );
+    figures.print(what);
     let targets = targets(&figures);
-    bench.conclude(&options, json!({"series": figures}), &targets)
+    bench.conclude(options, json!({"series": figures}), &targets)
 }
 
 impl Contender {

@@ -49,7 +49,7 @@ pub(super) fn contenders(is_smoke: bool, library: &Library, skipped: &mut Skippe
 }
 
 /// `NAME: MILLISECONDS ms with N threads`, and `checksum HEXADECIMAL`.
-fn told(output: &str) -> Option<Told> {
+pub(super) fn told(output: &str) -> Option<Told> {
     let checksum = output.lines().find_map(|line| line.strip_prefix("checksum "))?;
     let clock =
         output.lines().find_map(|line| line.split_once(" ms with ")?.0.rsplit(' ').next()?.parse::<f64>().ok())?;

@@ -200,6 +200,7 @@ pub const ALL: &[Table] = &[
     array("array, densities", &[("/table", "densities")], "/per_chunk", &["array-dense"]),
     missed("targets of the array", "array"),
     missed("targets of regions", "region"),
+    targets("targets of threads that move", "region-moves"),
     missed("targets of the heap", "heap"),
     targets("targets of durable trusts", "durable"),
     targets("targets of several objects", "transfers"),
