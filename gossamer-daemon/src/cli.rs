@@ -8,6 +8,7 @@ pub mod daemon;
 mod detach;
 mod drain;
 mod key;
+mod movers;
 mod output;
 mod run;
 pub(crate) mod size;

@@ -28,7 +28,7 @@ use crate::fabric::{self, with};
 use crate::remote::connections::{self, SharePath};
 pub use crate::remote::gate::Gate;
 pub use crate::view::tasks::{BUSIEST_MAX, TaskSample, TasksSample};
-pub use crate::view::threads::{DONE, ThreadSample, Threads};
+pub use crate::view::threads::{DONE, ThreadSample, Threads, ThreadsSample};
 
 /// Share of the objects of `gossamer-heap`.
 pub const HEAP: ShareId = ShareId(0);

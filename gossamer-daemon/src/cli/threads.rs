@@ -13,6 +13,7 @@ use serde_json::json;
 use super::ask::{Ask, NOT_WELL};
 use super::complain;
 use super::console::{plain, print};
+use super::movers::{all_threads, origin};
 use super::target::{Target, Watched};
 use crate::outcome::FAILURE_STATUS;
 
@@ -83,17 +84,16 @@ impl Threads {
 
 /// Returns all threads, with their machines, by their ids.
 fn all(now: &Snapshot) -> Vec<(u16, &ThreadSample)> {
-    let living = now.machines.iter().filter(|seen| seen.lost.is_none()).map(|seen| &seen.sample);
-    let mut all: Vec<_> =
-        living.flat_map(|sample| sample.threads.iter().map(|thread| (sample.machine, thread))).collect();
-    all.sort_by_key(|(_, thread)| thread.id);
+    let mut all: Vec<_> = all_threads(now).collect();
+    all.sort_by_key(|(_, thread)| &thread.id);
     all
 }
 
 fn object(now: &Snapshot) -> serde_json::Value {
     let thread = |(machine, thread): (u16, &ThreadSample)| {
-        json!({"id": format!("{:#x}", thread.id), "function": thread.function, "machine": machine,
-               "busy": f64::from(thread.busy) / 1000.0, "moves": thread.moves, "tie": thread.tie})
+        json!({"id": thread.id, "function": thread.function, "machine": machine,
+               "busy": f64::from(thread.busy) / 1000.0, "moves": thread.moves, "came_from": thread.came_from,
+               "tie": thread.tie})
     };
     json!({"program": now.program(), "threads": all(now).into_iter().map(thread).collect::<Vec<_>>()})
 }
@@ -103,12 +103,14 @@ fn table(now: &Snapshot) -> String {
     if all.is_empty() {
         return format!("{}: no threads of a program that was started with --region", plain(now.program()));
     }
-    let mut text = format!("{:<20}{:<24}{:>7}{:>6}{:>6}  STAYS", "THREAD", "FUNCTION", "MACHINE", "BUSY", "MOVES");
+    let mut text = format!("{:<20}{:<24}{:>7}{:>6}{:>6}  ", "THREAD", "FUNCTION", "MACHINE", "BUSY", "MOVES");
+    text += &format!("{:<16}STAYS", "CAME FROM");
     for (machine, thread) in all {
         let function: String = plain(&thread.function).chars().take(23).collect();
         let busy = format!("{:.0}%", f64::from(thread.busy) / 10.0);
-        let (id, moves, tie) = (format!("{:#x}", thread.id), thread.moves, plain(&thread.tie));
-        text += format!("\n{id:<20}{function:<24}{machine:>7}{busy:>6}{moves:>6}  {tie}").trim_end();
+        let (id, moves) = (plain(&thread.id), thread.moves);
+        let (came, tie) = (origin(&thread.came_from), plain(&thread.tie));
+        text += format!("\n{id:<20}{function:<24}{machine:>7}{busy:>6}{moves:>6}  {came:<16}{tie}").trim_end();
     }
     text
 }
@@ -146,23 +148,28 @@ mod tests {
     use super::*;
     use gossamer::view::MachineSample;
     use gossamer::view::snapshot::Seen;
+    use gossamer::view::threads::ThreadsSample;
 
     #[test]
     fn threads_are_listed_by_their_ids_with_their_machines_and_ties() {
         let thread = |id: u64, tie: &str| ThreadSample {
-            id,
+            id: format!("{id:#x}"),
             function: "wo\x1brk".into(),
             busy: 990,
             moves: id as u32,
+            came_from: (id == 1).then(|| (0, "undone".into())),
             tie: tie.into(),
         };
-        let sample = |machine, threads| MachineSample { machine, threads, ..MachineSample::default() };
+        let sample = |machine, threads| {
+            let threads = ThreadsSample { threads, ..ThreadsSample::default() };
+            MachineSample { machine, threads, ..MachineSample::default() }
+        };
         let samples = [sample(0, vec![thread(3, "it is held")]), sample(1, vec![thread(1, "")])];
         let seen = samples.map(|sample| Seen { answers: true, sample, ..Seen::default() });
         let now = Snapshot::new(seen.into(), &[]);
         let text = table(&now);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines[1], ["0x1", "wo?rk", "1", "99%", "1"]);
+        assert_eq!(lines[1], ["0x1", "wo?rk", "1", "99%", "1", "m0:", "undone"]);
         assert_eq!(lines[2], ["0x3", "wo?rk", "0", "99%", "3", "it", "is", "held"]);
         assert_eq!(object(&now)["threads"][1]["id"], "0x3");
         let none = Snapshot::new(vec![Seen { answers: true, ..Seen::default() }], &[]);

@@ -1,7 +1,6 @@
 //! `gossamer-launch top`: activity of a program's workers each second, busiest first.
 
 use comm::deadline::later;
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
@@ -15,6 +14,7 @@ use serde_json::json;
 
 use super::complain;
 use super::console::{plain, print, write};
+use super::movers::{living, tasks, threads};
 use super::target::{Target, Watched};
 use crate::outcome::FAILURE_STATUS;
 
@@ -36,8 +36,8 @@ pub(super) struct Top {
 const ALL_LINES: usize = usize::MAX;
 /// Most published names that the screen shows.
 const NAMES_SHOWN: usize = 5;
-/// Most tasks that a screen of limited size shows.
-const TASKS_SHOWN: usize = 5;
+/// Most tasks, and most threads, that a screen of limited size shows.
+const MOVERS_SHOWN: usize = 5;
 /// Most frames of a stack on a screen of limited size.
 const FRAMES_SHOWN: usize = 6;
 /// Time that `--once` waits for the stacks of stuck workers.
@@ -109,7 +109,7 @@ fn object(now: &Snapshot, workers: &[Rates]) -> serde_json::Value {
         json!({"machine": seen.sample.machine, "host": seen.sample.host, "pid": seen.sample.pid,
                "answers": seen.answers, "lost": seen.lost, "age_ms": seen.age_ms, "up_ms": seen.sample.up_ms,
                "resident_bytes": seen.sample.resident_bytes, "shared_bytes": seen.sample.shared_bytes,
-               "sent": seen.sample.sent, "tasks": seen.sample.tasks})
+               "sent": seen.sample.sent, "tasks": seen.sample.tasks, "threads": seen.sample.threads})
     };
     let machines: Vec<_> = now.machines.iter().map(machine).collect();
     let published: Vec<_> = published(now).collect();
@@ -141,10 +141,9 @@ fn screen(now: &Snapshot, mut workers: Vec<Rates>, lines: usize) -> String {
     let count = workers.len().max(1) as f64;
     let served: f64 = workers.iter().map(|worker| worker.served_per_s).sum();
     let busy: f64 = workers.iter().map(|worker| worker.busy).sum::<f64>() / count;
-    let living = || now.machines.iter().filter(|seen| seen.lost.is_none());
-    let resident: u64 = living().map(|seen| seen.sample.resident_bytes).sum();
+    let resident: u64 = living(now).map(|sample| sample.resident_bytes).sum();
     let mut text = String::new();
-    let (machines, all) = (living().count(), workers.len());
+    let (machines, all) = (living(now).count(), workers.len());
     let _ = writeln!(
         text,
         "{}: {machines} machine(s), {all} worker(s), {} served/s, {:.0} % busy, {} MiB",
@@ -172,11 +171,12 @@ fn screen(now: &Snapshot, mut workers: Vec<Rates>, lines: usize) -> String {
         "{:<10}{:<14}{:>10}{:>8}{:>7}{:>10}{:>10}{:>9}{:>12}{:>7}",
         "WORKER", "HOST", "SERVED/S", "BATCH", "BUSY", "QUEUED/S", "PARKS/S", "MEMORY", "ROUND TRIP", "STATE"
     );
-    let tasks = tasks(now, if lines == ALL_LINES { ALL_LINES } else { TASKS_SHOWN });
+    let most = if lines == ALL_LINES { ALL_LINES } else { MOVERS_SHOWN };
+    let movers = tasks(now, most) + &threads(now, most);
     let names = published(now).count();
     let shown = names.min(NAMES_SHOWN);
     let name_lines = shown + usize::from(names > shown);
-    let room = lines.saturating_sub(text.lines().count() + 2 + tasks.lines().count() + name_lines).max(1);
+    let room = lines.saturating_sub(text.lines().count() + 2 + movers.lines().count() + name_lines).max(1);
     for worker in workers.iter().take(room) {
         let _ = writeln!(
             text,
@@ -196,40 +196,12 @@ fn screen(now: &Snapshot, mut workers: Vec<Rates>, lines: usize) -> String {
     if workers.len() > room {
         let _ = writeln!(text, "and {} more", workers.len() - room);
     }
-    text += &tasks;
+    text += &movers;
     for named in published(now).take(shown) {
         let _ = writeln!(text, "`{}` is {} at {}", plain(&named.name), plain(&named.type_name), plain(&named.place));
     }
     if names > shown {
         let _ = writeln!(text, "and {} more names", names - shown);
-    }
-    text
-}
-
-/// Renders the tasks of all machines, if there are or were any, and the `most` busiest of them.
-fn tasks(now: &Snapshot, most: usize) -> String {
-    let living = || now.machines.iter().filter(|seen| seen.lost.is_none()).map(|seen| &seen.sample);
-    let (mut count, mut runnable, mut left) = (0, 0, BTreeMap::<&str, u64>::new());
-    for tasks in living().map(|sample| &sample.tasks) {
-        (count, runnable) = (count + tasks.count, runnable + tasks.runnable);
-        tasks.left.iter().for_each(|(reason, times)| *left.entry(reason).or_default() += times);
-    }
-    let mut text = String::new();
-    if count == 0 && left.is_empty() {
-        return text;
-    }
-    let reasons =
-        left.iter().map(|(reason, times)| format!("{}: {times}", plain(reason))).collect::<Vec<_>>().join(", ");
-    let moves: u64 = left.values().sum();
-    let _ = write!(text, "{count} task(s), {runnable} runnable, {moves} move(s)");
-    let _ = writeln!(text, "{}", if reasons.is_empty() { reasons } else { format!(" ({reasons})") });
-    let all = living().flat_map(|sample| sample.tasks.busiest.iter().map(|task| (sample.machine, task)));
-    let mut all: Vec<_> = all.collect();
-    all.sort_by_key(|(_, task)| std::cmp::Reverse(task.busy));
-    for (machine, task) in all.into_iter().take(most) {
-        let _ = write!(text, "task {} at m{machine}: {:.0} % busy", plain(&task.name), f64::from(task.busy) / 10.0);
-        let came = task.came_from.as_ref().map(|(from, reason)| format!(", came from m{from}: {}", plain(reason)));
-        let _ = writeln!(text, ", {} move(s){}", task.moves, came.unwrap_or_default());
     }
     text
 }
@@ -331,6 +303,32 @@ mod tests {
         assert_eq!(object(&now, &[])["machines"][0]["tasks"]["busiest"][8]["name"], "8\x1b");
         let none = Snapshot::new(vec![Seen { answers: true, ..Seen::default() }], &[]);
         assert!(!screen(&none, rates(None, &none), 24).contains("task"));
+    }
+
+    #[test]
+    fn threads_are_listed_with_their_moves() {
+        use gossamer::view::threads::{ThreadSample, ThreadsSample};
+        let thread = |number: u16| ThreadSample {
+            id: format!("{number:#x}"),
+            function: "wo\x1brk".to_owned(),
+            busy: 10 * number,
+            moves: number.into(),
+            came_from: (number == 8).then(|| (1, "idle\x1bcore".to_owned())),
+            tie: String::new(),
+        };
+        let left = vec![("by itself".to_owned(), 2), ("asked".to_owned(), 1)];
+        let threads = ThreadsSample { left, threads: (0..9).map(thread).collect() };
+        let (workers, sample) =
+            (vec![WorkerSample::default(); 30], MachineSample { threads, ..MachineSample::default() });
+        let sample = MachineSample { workers, ..sample };
+        let now = Snapshot::new(vec![Seen { answers: true, sample, ..Seen::default() }], &[]);
+        let text = screen(&now, rates(None, &now), 24);
+        let wanted = "9 thread(s), 3 move(s) (asked: 1, by itself: 2)\n\
+                      thread 0x8 `wo?rk` at m0: 8 % busy, 8 move(s), came from m1: idle?core\n\
+                      thread 0x7 `wo?rk` at m0: 7 % busy, 7 move(s)\n";
+        assert!(text.lines().count() <= 24 && text.contains(wanted), "{text}");
+        assert_eq!(text.matches("\nthread ").count(), 5);
+        assert_eq!(object(&now, &[])["machines"][0]["threads"]["threads"][8]["id"], "0x8");
     }
 
     #[test]

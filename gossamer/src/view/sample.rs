@@ -12,7 +12,7 @@ use super::probe::Probes;
 pub use super::probe::ROUND_TRIP_BOUNDS_NS;
 use super::stacks::Stack;
 use super::tasks::{self, TasksSample};
-use super::threads::{self, ThreadSample};
+use super::threads::{self, ThreadsSample};
 use super::traffic;
 use crate::losses::record;
 use crate::rack::{Program, try_program};
@@ -56,7 +56,7 @@ pub struct MachineSample {
     pub tasks: TasksSample,
     /// Threads of a C program there.
     #[serde(default)]
-    pub threads: Vec<ThreadSample>,
+    pub threads: ThreadsSample,
     /// Stacks of workers that do not come to their loop, by the worker's number. Sampled anew every few seconds.
     #[serde(default)]
     pub stacks: Vec<(usize, Stack)>,

@@ -5,8 +5,9 @@
 use std::fmt::Write;
 
 use super::sample::{MachineSample, ROUND_TRIP_BOUNDS_NS, WorkerSample};
-use super::snapshot::{SILENT_MS, Snapshot};
+use super::snapshot::{SILENT_MS, Seen, Snapshot};
 use super::tasks::TasksSample;
+use super::threads::ThreadsSample;
 
 /// Format of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +119,7 @@ pub fn render(snapshot: &Snapshot, format: Format) -> String {
     text.round_trips();
     text.states();
     text.machines();
-    text.tasks();
+    text.that_move();
     if format == Format::OpenMetrics {
         text.out += "# EOF\n";
     }
@@ -201,40 +202,53 @@ impl Text<'_> {
         }
     }
 
-    /// Writes the tasks of the machines, where there are or were any.
-    fn tasks(&mut self) {
-        let seen =
-            self.snapshot.machines.iter().zip(&self.labels).map(|(seen, (labels, _))| (&seen.sample.tasks, labels));
-        let with_tasks: Vec<_> = seen.filter(|(tasks, _)| tasks.count > 0 || !tasks.left.is_empty()).collect();
-        if with_tasks.is_empty() {
-            return;
-        }
-        let lines = |value: fn(&TasksSample) -> u64, name: &str| {
-            with_tasks
-                .iter()
-                .map(|(tasks, labels)| format!("{name}{{{labels}}} {}\n", value(tasks)))
-                .collect::<String>()
+    /// Writes the tasks and threads of the machines, where there are or were any, and their moves.
+    fn that_move(&mut self) {
+        let count = |tasks: &TasksSample, value| (tasks.count > 0 || !tasks.left.is_empty()).then_some(value);
+        self.of_machines("gossamer_tasks", "Tasks of the heap.", |sample| count(&sample.tasks, sample.tasks.count));
+        let help = "Those among them that could run.";
+        self.of_machines("gossamer_tasks_runnable", help, |sample| count(&sample.tasks, sample.tasks.runnable));
+        let help = "Tasks that have left for another machine.";
+        self.moves("gossamer_task_moves", help, |sample| &sample.tasks.left);
+        let count = |ThreadsSample { left, threads }: &ThreadsSample| {
+            (!threads.is_empty() || !left.is_empty()).then_some(threads.len() as u64)
         };
-        let there = lines(|tasks| tasks.count, "gossamer_tasks");
-        let runnable = lines(|tasks| tasks.runnable, "gossamer_tasks_runnable");
-        let left = with_tasks.iter().flat_map(|(tasks, labels)| {
-            tasks.left.iter().map(move |(reason, times)| {
-                format!("gossamer_task_moves_total{{{labels},reason=\"{}\"}} {times}\n", escaped(reason))
-            })
-        });
-        let left: String = left.collect();
-        for (name, kind, help, lines) in [
-            ("gossamer_tasks", "gauge", "Tasks of the heap.", there),
-            ("gossamer_tasks_runnable", "gauge", "Those among them that could run.", runnable),
-            ("gossamer_task_moves", "counter", "Tasks that have left for another machine.", left),
-        ] {
+        self.of_machines("gossamer_threads", "Threads of a C program.", |sample| count(&sample.threads));
+        let help = "Threads that have left for another machine.";
+        self.moves("gossamer_thread_moves", help, |sample| &sample.threads.left);
+    }
+
+    /// Writes a value of each machine that has it.
+    fn of_machines(&mut self, name: &str, help: &str, value: impl Fn(&MachineSample) -> Option<u64>) {
+        let line = |(seen, (labels, _)): (&Seen, &(String, Vec<String>))| {
+            Some(format!("{name}{{{labels}}} {}\n", value(&seen.sample)?))
+        };
+        let lines: String = self.snapshot.machines.iter().zip(&self.labels).filter_map(line).collect();
+        self.gathered(name, "gauge", help, &lines);
+    }
+
+    /// Writes the moves from each machine, by their reasons.
+    fn moves(&mut self, name: &str, help: &str, left: fn(&MachineSample) -> &[(String, u64)]) {
+        let of_machine = |(seen, (labels, _)): (&Seen, &(String, Vec<String>))| {
+            let line = |(reason, times): &(String, u64)| {
+                format!("{name}_total{{{labels},reason=\"{}\"}} {times}\n", escaped(reason))
+            };
+            left(&seen.sample).iter().map(line).collect::<String>()
+        };
+        let lines: String = self.snapshot.machines.iter().zip(&self.labels).map(of_machine).collect();
+        self.gathered(name, "counter", help, &lines);
+    }
+
+    /// Writes these lines with the name of their family, if there are any.
+    fn gathered(&mut self, name: &str, kind: &str, help: &str, lines: &str) {
+        if !lines.is_empty() {
             self.family(name, kind, "", help);
-            self.out += &lines;
+            self.out += lines;
         }
     }
 
     fn machines(&mut self) {
-        type Value = (&'static str, &'static str, &'static str, &'static str, fn(&super::snapshot::Seen) -> f64);
+        type Value = (&'static str, &'static str, &'static str, &'static str, fn(&Seen) -> f64);
         let values: [Value; 6] = [
             ("machine_up", "gauge", "", "1 if the machine answers.", |seen| f64::from(u8::from(seen.answers))),
             ("resident_bytes", "gauge", "bytes", "Memory of the process in use.", |seen| {
@@ -275,7 +289,6 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::snapshot::Seen;
 
     #[test]
     fn both_formats_escape_names_and_stay_within_40_series_a_worker() {

@@ -5,17 +5,28 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
-/// A thread on a machine.
+/// Threads of one machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadsSample {
+    /// Threads that have left it until now, by the reason.
+    pub left: Vec<(String, u64)>,
+    /// All that are there.
+    pub threads: Vec<ThreadSample>,
+}
+
+/// A thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadSample {
-    /// Its id, as the program knows it.
-    pub id: u64,
+    /// Its id, in hexadecimal digits: a browser's numbers are too short.
+    pub id: String,
     /// The program's function that it runs.
     pub function: String,
     /// Part of the time since the last sample for which it computed, in thousandths.
     pub busy: u16,
     /// Its moves until now.
     pub moves: u32,
+    /// Machine that it came from, and the reason of that move.
+    pub came_from: Option<(u16, String)>,
     /// Why it stays on its machine, as far as that is known; empty: it may move.
     pub tie: String,
 }
@@ -24,7 +35,7 @@ pub struct ThreadSample {
 #[derive(Clone, Copy, Debug)]
 pub struct Threads {
     /// Returns the threads of this machine.
-    pub list: fn() -> Vec<ThreadSample>,
+    pub list: fn() -> ThreadsSample,
     /// Asks a thread to go to a machine, and waits for the outcome: [`DONE`], or why it has not gone. Empty: another
     /// machine is to be asked.
     pub go: fn(u64, u16) -> String,
@@ -41,8 +52,8 @@ pub(crate) fn show(threads: Threads) {
 }
 
 /// Returns the threads of this machine; none where no crate has any.
-pub(super) fn take() -> Vec<ThreadSample> {
-    THREADS.get().map_or_else(Vec::new, |threads| (threads.list)())
+pub(super) fn take() -> ThreadsSample {
+    THREADS.get().map_or_else(ThreadsSample::default, |threads| (threads.list)())
 }
 
 /// Asks a thread to go to a machine, and waits for the outcome.

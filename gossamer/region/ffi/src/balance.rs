@@ -11,6 +11,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use crate::reason::Reason;
+
 /// Time over which loads have to last, and after which a move is judged.
 const SECOND: Duration = Duration::from_secs(1);
 /// The least part of it that is known before anything moves.
@@ -45,13 +47,6 @@ pub(crate) struct Load {
     /// Cores of the host that the program can have.
     pub(crate) cores: f64,
     pub(crate) threads: Vec<Seen>,
-}
-
-/// Reason for a move.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reason {
-    Idle,
-    Undone,
 }
 
 /// A thread that is to go to a machine.

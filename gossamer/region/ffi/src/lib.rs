@@ -15,8 +15,8 @@
 //! 4. `table.rs`: our own state that all machines share; `threads.rs`, `ids.rs`, `joins.rs`, `starter.rs`,
 //!    `own_stack.rs`, `stack.rs`, `cleanup.rs`, `ends.rs`: threads; `of_other.rs`: calls about another one; `keys.rs`:
 //!    their own values; `block.rs`, `host.rs`, `moves.rs`, `ties.rs`, `handles.rs`, `pending.rs`, `arithmetic.rs`,
-//!    `thread_calls.rs`: threads that may move; `record.rs`, `wishes.rs`, `safe_points.rs`, `callers.rs`, `sleeps.rs`,
-//!    `timer.rs`, `anywhere.rs`: and that others ask to; `listed.rs`: as others see them;
+//!    `thread_calls.rs`: threads that may move; `record.rs`, `reason.rs`, `wishes.rs`, `safe_points.rs`, `callers.rs`,
+//!    `sleeps.rs`, `timer.rs`, `anywhere.rs`: and that others ask to; `listed.rs`: as others see them;
 //!    `balance.rs`, `spread.rs`: and that go by themselves
 //! 5. `line.rs`: queues of waiting threads, kept on one machine for each address; `mutex.rs`, `condvar.rs`,
 //!    `rwlock.rs`, `semaphore.rs`: locks built on them, each in the bytes of the C library's own; `gather.rs`,
@@ -100,6 +100,7 @@ mod pool;
 mod process;
 mod random;
 mod real;
+mod reason;
 mod record;
 mod refused;
 mod report;

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use gossamer::link::{DONE, ThreadSample, Threads};
+use gossamer::link::{DONE, ThreadSample, Threads, ThreadsSample};
 
+use crate::reason::{self, Reason};
 use crate::record::{self, Answer, Record};
 use crate::{block, callers, ids, objects, side, symbols, ties, wishes};
 
@@ -79,17 +80,19 @@ pub(crate) fn tie_of(record: &Record) -> String {
 }
 
 /// Returns this machine's threads, on a thread of the view.
-fn list() -> Vec<ThreadSample> {
+fn list() -> ThreadsSample {
     static METER: Mutex<Option<Meter>> = Mutex::new(None);
     let mut meter = METER.lock().unwrap_or_else(PoisonError::into_inner);
     let sample = |(id, record, part): (u64, Arc<Record>, f64)| ThreadSample {
-        id,
-        function: name_of(record.function),
+        id: format!("{id:#x}"),
+        function: name_of(record.past.function),
         busy: (part * 1000.0) as u16,
-        moves: record.moves,
+        moves: record.past.moves,
+        came_from: record.past.came_from.map(|(machine, reason)| (machine, reason.name().to_owned())),
         tie: tie_of(&record),
     };
-    meter.get_or_insert_default().measure().into_iter().map(sample).collect()
+    let threads = meter.get_or_insert_default().measure().into_iter().map(sample).collect();
+    ThreadsSample { left: reason::left(), threads }
 }
 
 /// Asks a thread to go to a machine, on a thread of the view of the machine that its id names; of an id that names
@@ -100,7 +103,8 @@ fn go(id: u64, to: u16) -> String {
     if side::own_machine() != if is_known { first } else { 0 } {
         return String::new();
     }
-    let asked = trust::spawn_on(&side::place(side::own_machine()).trustee(), move || wishes::ask(id, to)).join();
+    let asked =
+        trust::spawn_on(&side::place(side::own_machine()).trustee(), move || wishes::ask(id, to, Reason::Asked)).join();
     match asked {
         Ok(Answer::Done) => DONE.to_owned(),
         Ok(answer) => format!("thread {id:#x} {}", wishes::in_words(answer, to)),

@@ -16,7 +16,8 @@ use crate::block::Block;
 use crate::host::{self, Left, ThreadWords};
 use crate::mask::{self, Mask};
 use crate::pending::Waiting;
-use crate::record::{self, Answer, Record};
+use crate::reason::{self, Reason};
+use crate::record::{self, Answer, Past, Record};
 use crate::stack::{self, Place, Stack};
 use crate::{affinity, cleanup, ends, ids, joins, keys, pending, side, starter, timer, waits};
 
@@ -53,9 +54,7 @@ struct Moving {
     nice: c_int,
     /// Where it waits.
     program: usize,
-    /// Its function in the program, and its moves before this one.
-    function: usize,
-    moves: u32,
+    past: Past,
     /// Its cleanup handlers, its objects with their destructors, and its values of keys.
     pushed: Vec<usize>,
     objects: Vec<(usize, usize)>,
@@ -70,7 +69,7 @@ pub(crate) fn begin(id: u64, stack: Stack, block: Block, begin: Begin) -> bool {
     forget_the_last();
     ids::act_as(id);
     waits::begin(id);
-    record::begin(id, Record::new(begin.function, 0, true, stack.range().len()));
+    record::begin(id, Record::new(Past::new(begin.function), true, stack.range().len()));
     block.fill();
     let left = call(id, &stack, &block, &begin);
     go_through(id, stack, block, left)
@@ -185,13 +184,15 @@ fn send(id: u64, stack: Place, block: &Block, program: usize, to: u16) -> bool {
     let mut name = Name::default();
     // SAFETY: the name has room.
     unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
-    let (function, moves) = record::own().map_or((0, 0), |record| (record.function, record.moves));
+    let past = record::own().map_or(Past::new(0), |record| record.past);
     waits::end(id);
     let ask = record::end(id);
+    let reason = ask.as_ref().map_or(Reason::Own, |ask| ask.reason_to(to));
     let (block, nice, signals) = (*block, nice(), pending::take());
-    let moving = Moving { id, stack, block, name, nice, program, function, moves, pushed, objects, values, signals };
-    if is_open && side::at_with(to, arrive, moving.clone()) {
+    let moving = Moving { id, stack, block, name, nice, program, past, pushed, objects, values, signals };
+    if is_open && side::at_with(to, arrive, Moving { past: past.moved(own, reason), ..moving.clone() }) {
         ids::act_as(0);
+        reason::note_left(reason);
         if let Some(ask) = ask {
             ask.went(to);
         }
@@ -201,7 +202,7 @@ fn send(id: u64, stack: Place, block: &Block, program: usize, to: u16) -> bool {
         stack::or_end(!is_open || side::at(own, move || stack.guard()));
         side::at(first, move || joins::note_machine(id, own));
     }
-    moving.take_over(moves);
+    moving.take_over();
     if let Some(ask) = ask {
         ask.answer(Answer::NoRoom);
     }
@@ -227,8 +228,7 @@ fn go_on(moving: Moving) -> bool {
     forget_the_last();
     Arithmetic::reset();
     ids::act_as(id);
-    let moves = moving.moves.saturating_add(1);
-    moving.take_over(moves);
+    moving.take_over();
     block.arrive();
     assert!(timer::is_blocked(), "a signal of its timer comes while the thread is between two hosts");
     // SAFETY: the machine that it left has sent it here, once.
@@ -237,10 +237,10 @@ fn go_on(moving: Moving) -> bool {
 }
 
 impl Moving {
-    /// Gives the calling host what our code keeps for the thread, which has moved so many times.
-    fn take_over(self, moves: u32) {
+    /// Gives the calling host what our code keeps for the thread.
+    fn take_over(self) {
         waits::begin(self.id);
-        record::begin(self.id, Record::new(self.function, moves, true, self.stack.range().len()));
+        record::begin(self.id, Record::new(self.past, true, self.stack.range().len()));
         // SAFETY: a name that ends with a zero.
         unsafe { libc::prctl(libc::PR_SET_NAME, self.name.as_ptr()) };
         if nice() != self.nice {

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use trust::{Promise, PromiseId};
 
+use crate::reason::Reason;
 use crate::timer::Timer;
 use crate::waits::Kind;
 
@@ -20,12 +21,32 @@ const STACK_BYTES_MIN: usize = 64 << 10;
 /// Stands for no machine, and for no tie.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// A thread of the program on this machine.
-pub(crate) struct Record {
+/// A thread's way to this machine.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Past {
     /// The program's function that it runs.
     pub(crate) function: usize,
     /// Its moves so far.
     pub(crate) moves: u32,
+    /// Machine that it came from, and the reason of that move.
+    pub(crate) came_from: Option<(u16, Reason)>,
+}
+
+impl Past {
+    /// That of a thread that begins with this function.
+    pub(crate) fn new(function: usize) -> Past {
+        Past { function, moves: 0, came_from: None }
+    }
+
+    /// The same after a move.
+    pub(crate) fn moved(self, from: u16, reason: Reason) -> Past {
+        Past { moves: self.moves.saturating_add(1), came_from: Some((from, reason)), ..self }
+    }
+}
+
+/// A thread of the program on this machine.
+pub(crate) struct Record {
+    pub(crate) past: Past,
     /// Whether its storage is a block (`block.rs`): others do not move.
     pub(crate) is_in_block: bool,
     /// Bytes of its stack.
@@ -41,10 +62,9 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    pub(crate) fn new(function: usize, moves: u32, is_in_block: bool, stack_bytes: usize) -> Record {
+    pub(crate) fn new(past: Past, is_in_block: bool, stack_bytes: usize) -> Record {
         Record {
-            function,
-            moves,
+            past,
             is_in_block,
             stack_bytes,
             // SAFETY: it touches no memory.
@@ -132,6 +152,7 @@ pub(crate) enum Answer {
 /// A question to a thread.
 pub(crate) struct Ask {
     to: u16,
+    reason: Reason,
     asker: Promise<Answer>,
     /// Interrupts the thread meanwhile, where it may go amid its own code.
     timer: Option<Timer>,
@@ -145,6 +166,11 @@ impl Ask {
     /// Forgets it: its asker knows that there is no answer.
     pub(crate) fn discard(self) {
         self.asker.discard();
+    }
+
+    /// Returns the reason for which the thread goes to this machine: it may be another one.
+    pub(crate) fn reason_to(&self, to: u16) -> Reason {
+        if self.to == to { self.reason } else { Reason::Own }
     }
 
     /// Tells the asker that its thread has gone to this machine.
@@ -174,11 +200,11 @@ thread_local! {
 
 impl Entry {
     /// Has the thread go to a machine, amid its own code too if it `may`. Returns the question that this one replaces.
-    pub(crate) fn ask(&mut self, to: u16, asker: Promise<Answer>, may: bool) -> Option<Ask> {
+    pub(crate) fn ask(&mut self, to: u16, reason: Reason, asker: Promise<Answer>, may: bool) -> Option<Ask> {
         self.record.set_wish(to);
         let timer =
             if may && self.record.stack_bytes >= STACK_BYTES_MIN { Timer::start(self.record.host) } else { None };
-        self.ask.replace(Ask { to, asker, timer })
+        self.ask.replace(Ask { to, reason, asker, timer })
     }
 }
 

@@ -67,10 +67,10 @@ fn look() {
         if asked.elapsed() > OLD {
             continue;
         }
-        for Move { thread, to, .. } in policy.decide(now, &loads(reports)) {
+        for Move { thread, to, reason } in policy.decide(now, &loads(reports)) {
             let tell = Sender::clone(&tell);
             let ask = move || {
-                if wishes::ask(thread, to) != Answer::Done {
+                if wishes::ask(thread, to, reason) != Answer::Done {
                     let _ = tell.send((thread, to)); // the program has ended
                 }
             };

@@ -15,7 +15,7 @@ use crate::block::{self, Block};
 use crate::mask::{self, Mask};
 use crate::moves::{self, Begin};
 use crate::real::real;
-use crate::record::{self, Record};
+use crate::record::{self, Past, Record};
 use crate::stack::{GUARD_BYTES, Stack};
 use crate::table::{self, table};
 use crate::waits::{self, Kind};
@@ -181,7 +181,7 @@ pub(crate) fn first(start: Start, end: fn() -> !) -> Option<impl FnOnce() + Send
 fn run(start: Start, stack: Stack, end: Option<fn() -> !>) {
     ids::act_as(start.id);
     waits::begin(start.id);
-    record::begin(start.id, Record::new(start.function, 0, false, start.stack_bytes));
+    record::begin(start.id, Record::new(Past::new(start.function), false, start.stack_bytes));
     start.inherited.take_over();
     let Range { start: bottom, end: top } = stack.range();
     // SAFETY: memory that is the thread's until it is freed below, when nothing runs on it any more.

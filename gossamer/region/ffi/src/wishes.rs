@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use trust::link::wait_in_line;
 
+use crate::reason::Reason;
 use crate::record::{self, Answer, Ask, Record};
 use crate::words::words;
 use crate::{block, callers, host, ids, joins, mask, side, ties, timer, waits};
@@ -23,7 +24,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(1);
 
 /// In a fiber of any machine: asks a thread to go to a machine, and waits until it is there, for [`LIMIT`] at most.
-pub(crate) fn ask(id: u64, to: u16) -> Answer {
+pub(crate) fn ask(id: u64, to: u16, reason: Reason) -> Answer {
     let begun = Instant::now();
     let first = ids::machine_of(id);
     if !ids::is_ours(id) || first >= side::machines() {
@@ -42,7 +43,7 @@ pub(crate) fn ask(id: u64, to: u16) -> Answer {
         };
         was_there = true;
         let left = LIMIT.saturating_sub(begun.elapsed());
-        if let Some(answer) = side::from_worker(machine, move || ask_here(id, to, left)) {
+        if let Some(answer) = side::from_worker(machine, move || ask_here(id, to, reason, left)) {
             return answer;
         }
         if left.is_zero() {
@@ -53,7 +54,7 @@ pub(crate) fn ask(id: u64, to: u16) -> Answer {
 }
 
 /// In a fiber of the machine where a thread is. None: it is not, or not any more.
-fn ask_here(id: u64, to: u16, limit: Duration) -> Option<Answer> {
+fn ask_here(id: u64, to: u16, reason: Reason, limit: Duration) -> Option<Answer> {
     let may = timer::fits(to);
     let (record, asker, replaced) = {
         let mut all = record::all();
@@ -68,7 +69,7 @@ fn ask_here(id: u64, to: u16, limit: Duration) -> Option<Answer> {
             return Some(Answer::Done);
         }
         let (promise, asker) = trust::promise();
-        (entry.record.clone(), asker, entry.ask(to, promise, may))
+        (entry.record.clone(), asker, entry.ask(to, reason, promise, may))
     };
     if let Some(replaced) = replaced {
         replaced.answer(Answer::Replaced);
@@ -170,18 +171,19 @@ fn follow(own: &Record, to: u16) {
 
 /// Asks another thread, in the program's code; see `gossamer_region.h`.
 pub(crate) fn ask_other(id: u64, to: u16) -> Answer {
-    side::at(side::own_machine(), move || ask(id, to))
+    side::at(side::own_machine(), move || ask(id, to, Reason::Asked))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Past;
     use crate::waits::Kind;
 
     /// A thread that takes a wish, as its asker gives up: one of them has it.
     #[test]
     fn a_wish_is_taken_once() {
-        let record = Record::new(1, 0, true, 0);
+        let record = Record::new(Past::new(1), true, 0);
         assert_eq!(record.wish(), None);
         record.set_wish(3);
         assert!(record::are_wishes());

@@ -1,13 +1,15 @@
 //! Threads that go to other machines as others wish: `gossamer-launch threads` and `move`, the policy (`--move self`),
 //! and machines that are killed while threads are on their way.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Failed, Trial};
+use limits::wait_until;
 
 use crate::killed::{PROMISE, children, is_running};
 use crate::moves::build;
@@ -28,6 +30,7 @@ const BY_THEMSELVES: &[&str] = &[
     "4,0",
     "--move",
     "self",
+    "--view",
 ];
 /// The same, where they go as they are asked, and the program has a page.
 const VIEWED: &[&str] = &[
@@ -58,21 +61,23 @@ pub fn trials(place: &Arc<Place>, is_ignored: bool) -> Vec<Trial> {
     all.into_iter().map(trial).collect()
 }
 
-/// All threads begin on one machine and end on both, with the answer of one process.
+/// All threads begin on one machine and end on both, with the answer of one process; the page says why.
 fn by_themselves(place: &Place) -> Result<(), Failed> {
     let built = build(place, "spreads.c", "gcc")?;
-    let plain = run(Command::new(&built).arg("1"))?;
-    let done = run(start(place, BY_THEMSELVES, &built).arg("2"))?;
-    same("spreads", succeeded(&done)?, succeeded(&plain)?)
+    let running = Running::start(place, BY_THEMSELVES, &built, "2")?;
+    running.wait_for("metrics", ",reason=\"idle core\"} ");
+    running.wait_for("sample.json", "\"came_from\":[0,\"idle core\"],\"tie\":\"\"}");
+    running.end(&built)
 }
 
 /// A program that computes until its standard input ends, with the address of its page.
 struct Running(Child, String);
 
 impl Running {
-    fn start(place: &Place, built: &Path) -> Result<Running, Failed> {
-        let mut command = start(place, VIEWED, built);
-        command.args(["1", "until-told"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    /// Starts it; its threads have to be seen on so many machines.
+    fn start(place: &Place, starter: &[&str], built: &Path, machines: &str) -> Result<Running, Failed> {
+        let mut command = start(place, starter, built);
+        command.args([machines, "until-told"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         let mut lines = BufReader::new(child.stderr.take().ok_or("no standard error")?).lines();
         let url = lines.find_map(|line| Some(line.ok()?.split_once("view at ")?.1.trim().to_owned()));
@@ -86,6 +91,32 @@ impl Running {
         let mut command = Command::new(&place.launcher);
         run(command.arg(words[0]).arg(&self.1).args(&words[1..]))
     }
+
+    /// Returns an answer of its page's server.
+    fn get(&self, question: &str) -> Result<String, Failed> {
+        let (host, path) = self.1.trim_start_matches("http://").split_once('/').ok_or("no path")?;
+        let mut page = TcpStream::connect(host)?;
+        write!(page, "GET /{path}{question} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+        let mut text = String::new();
+        page.read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    fn wait_for(&self, question: &str, part: &str) {
+        wait_until(part, || self.get(question).is_ok_and(|text| text.contains(part)));
+    }
+
+    /// Ends it; it has the answer of one process.
+    fn end(mut self, built: &Path) -> Result<(), Failed> {
+        drop(self.0.stdin.take());
+        let status = self.0.wait()?;
+        let mut printed = String::new();
+        self.0.stdout.take().ok_or("no output")?.read_to_string(&mut printed)?;
+        if !status.success() {
+            return Err(format!("{status}: {printed}").into());
+        }
+        same("spreads", &printed, succeeded(&run(Command::new(built).arg("1"))?)?)
+    }
 }
 
 impl Drop for Running {
@@ -95,10 +126,11 @@ impl Drop for Running {
     }
 }
 
-/// Threads are listed with function, machine, moves and ties, and go where the user says.
+/// Threads are listed with function, machine, moves and ties, and go where the user says; so they are in `top`, on the
+/// page and in the metrics.
 fn from_outside(place: &Place) -> Result<(), Failed> {
     let built = build(place, "spreads.c", "gcc")?;
-    let mut running = Running::start(place, &built)?;
+    let running = Running::start(place, VIEWED, &built, "1")?;
     let begun = Instant::now();
     let table = loop {
         // While it starts no machine answers.
@@ -135,18 +167,21 @@ fn from_outside(place: &Place) -> Result<(), Failed> {
     let listed = running.ask(place, &["threads"])?;
     let rows: Vec<Vec<String>> = succeeded(&listed)?.lines().map(words).collect();
     let now = rows.iter().find(|row| row.first() == one.first()).ok_or("it is not listed any more")?;
-    if now[2] != "1" || now[4] != "3" {
+    if now[2] != "1" || now[4] != "3" || now[5..] != ["m0:", "asked"] {
         return Err(format!("it has moved three times, and is on machine 1: {listed:?}").into());
     }
-    drop(running.0.stdin.take());
-    let status = running.0.wait()?;
-    let mut printed = String::new();
-    running.0.stdout.take().ok_or("no output")?.read_to_string(&mut printed)?;
-    let plain = run(Command::new(&built).arg("1"))?;
-    if !status.success() {
-        return Err(format!("{status}: {printed}").into());
+    let top = running.ask(place, &["top", "--once"])?;
+    let of_one = format!("\nthread {} `computes` at m1: ", one[0]);
+    let told = succeeded(&top)?;
+    let is_told = |part: &str| told.contains(part);
+    if !is_told(&of_one) || !is_told(" 3 move(s), came from m0: asked\n") || !is_told(", 3 move(s) (asked: 3)\n") {
+        return Err(format!("not as it is: {told}").into());
     }
-    same("spreads", &printed, succeeded(&plain)?)
+    running.wait_for("sample.json", &format!("\"threads\":[{{\"id\":\"{}\",\"function\":\"computes\"", one[0]));
+    running.wait_for("sample.json", "\"moves\":3,\"came_from\":[0,\"asked\"],\"tie\":\"\"}");
+    running.wait_for("sample.json", "\"came_from\":null,\"tie\":\"it is the main thread");
+    running.wait_for("metrics", ",reason=\"asked\"} 2\n"); // from machine 0
+    running.end(&built)
 }
 
 /// Threads move all the time, and a machine is killed: all ends in the usual time.

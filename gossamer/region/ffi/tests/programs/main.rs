@@ -182,7 +182,7 @@ struct Place {
 
 fn main() -> ExitCode {
     match std::env::args().nth(1) {
-        Some(word) if [RUN, "keygen", "threads", "move"].contains(&word.as_str()) => {
+        Some(word) if [RUN, "keygen", "threads", "move", "top"].contains(&word.as_str()) => {
             return gossamer_daemon::cli::main();
         }
         Some(word) if rack::is_of_daemon(&word) => return gossamer_daemon::cli::daemon::main(),
