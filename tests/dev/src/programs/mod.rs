@@ -38,6 +38,9 @@ pub struct Table {
     /// Machines to run over: shm, tcp, hosts (two kernels, pretended)
     #[arg(long, value_name = "WAY", value_delimiter = ',', default_values = ["shm", "tcp", "hosts"])]
     over: Vec<String>,
+    /// Threads that move between the machines: none, those that are asked, or also by themselves
+    #[arg(long = "move", value_name = "WHICH", default_value = "never", value_parser = ["never", "asked", "self"])]
+    moves: String,
     /// Folder with gossamer-launch and its library, in place of a release build
     #[arg(long, value_name = "FOLDER")]
     binaries: Option<PathBuf>,
@@ -96,6 +99,7 @@ struct Run {
 /// Places of the tier.
 struct Place {
     launcher: PathBuf,
+    moves: String,
     inputs: PathBuf,
     work: PathBuf,
     built: Option<PathBuf>,
@@ -124,6 +128,7 @@ pub fn check(context: &Context, options: &Table) -> anyhow::Result<Verdict> {
     let _ = fs::remove_dir_all(&folder); // of an earlier run
     let place = Place {
         launcher: binaries.join("gossamer-launch"),
+        moves: options.moves.clone(),
         inputs: folder.join("in"),
         work: folder.join("work"),
         built: options.built.as_ref().map(std::path::absolute).transpose()?,
@@ -180,9 +185,7 @@ fn row(place: &Place, program: &Program, ways: &[&(&'static str, &'static [&'sta
         Err(why) => return Ok(Row { skipped: Some(why), ..row }),
     };
     for (way, options) in ways {
-        let mut launcher = Command::new(&place.launcher);
-        launcher.args(["run", "--local", "2", "--no-prefix", "--region", "auto"]).args(*options);
-        let run = place.run(launcher, program, THREADS)?;
+        let run = place.run(place.starter(options), program, THREADS)?;
         row.over.push(((*way).to_owned(), compare(&expected, &run), run.seconds));
     }
     Ok(row)
@@ -256,6 +259,13 @@ impl Place {
             (Source::Built, None) => Some("not built (--built FOLDER)".to_owned()),
             (Source::Built, Some(folder)) => (!is_in(folder)).then(|| format!("not in {}", folder.display())),
         }
+    }
+
+    /// The command that starts a program over machines, with these options of the launcher.
+    fn starter(&self, options: &[&str]) -> Command {
+        let mut launcher = Command::new(&self.launcher);
+        launcher.args(["run", "--local", "2", "--no-prefix", "--region", "auto", "--move", &self.moves]).args(options);
+        launcher
     }
 
     /// The command of a program: its file, and its arguments.
@@ -332,7 +342,15 @@ mod tests {
 
     fn place(built: Option<&Path>) -> Place {
         let [launcher, inputs, work] = ["launcher", "/i", "work"].map(PathBuf::from);
-        Place { launcher, inputs, work, built: built.map(Path::to_owned), hang: Duration::ZERO }
+        let moves = "self".to_owned();
+        Place { launcher, moves, inputs, work, built: built.map(Path::to_owned), hang: Duration::ZERO }
+    }
+
+    #[test]
+    fn threads_move_as_the_table_is_asked_for() {
+        let starter = place(None).starter(&["--fabric", "tcp"]);
+        let words: Vec<_> = starter.get_args().map(|word| word.to_string_lossy()).collect();
+        assert!(words.join(" ").contains(" --move self --fabric tcp"), "{words:?}");
     }
 
     #[test]
