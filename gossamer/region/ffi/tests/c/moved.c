@@ -7,6 +7,7 @@
 #include <fenv.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 
 static const char *part;
@@ -239,6 +240,86 @@ static void processors(void) {
     CHECK(pthread_join(thread, NULL) == 0);
 }
 
+/* A machine that has no room for another host: threads go on where they were, with all that is theirs, and go when
+ * there is room. */
+enum { TRAVELLERS = 24 };
+static pthread_barrier_t barrier;
+static pthread_mutex_t checked = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+static __thread long own = 5;
+static atomic_int refused;
+
+static void meet(void) {
+    int error = pthread_barrier_wait(&barrier);
+    CHECK(error == 0 || error == PTHREAD_BARRIER_SERIAL_THREAD);
+}
+
+/* Takes the addresses of machine 1 above its hosts' stacks (own_stack.rs), for a while. */
+static void *takes_room(void *unused) {
+    enum { STEP = 1 << 16 };
+    unsigned long at = 0x181000000000 + (16UL << 30), end = at + (16UL << 30);
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+    CHECK(gsm_thread_move(1) == 0);
+    meet(); /* all have begun */
+    while (at < end && syscall(SYS_mmap, at, end - at, PROT_NONE, flags, -1, 0L) != (long)at) {
+        at += STEP;
+    }
+    CHECK(at < end);
+    meet(); /* they go */
+    meet(); /* some have been refused */
+    meet(); /* the main thread has asked another one */
+    CHECK(syscall(SYS_munmap, at, end - at) == 0);
+    meet(); /* there is room */
+    return unused;
+}
+
+static void *travels(void *unused) {
+    long *mine = &own;
+    CHECK(gsm_thread_move(0) == 0);
+    own += 2;
+    CHECK(pthread_setspecific(key, &key) == 0);
+    meet();
+    meet();
+    CHECK(pthread_mutex_lock(&checked) == 0);
+    errno = 77;
+    int error = gsm_thread_move(1);
+    CHECK(error == 0 || error == EAGAIN);
+    refused += error != 0;
+    CHECK(gsm_thread_machine() == (error == 0) && errno == 77 && mine == &own && *mine == 7);
+    CHECK(pthread_getspecific(key) == &key && pthread_mutex_unlock(&checked) == 0);
+    meet();
+    meet();
+    meet();
+    CHECK(gsm_thread_move(1) == 0 && gsm_thread_machine() == 1 && own == 7);
+    return unused;
+}
+
+static void *sleeps(void *unused) {
+    CHECK(gsm_thread_move(0) == 0);
+    while (!is_done) {
+        usleep(500);
+    }
+    return unused;
+}
+
+static void no_room(void) {
+    pthread_t threads[TRAVELLERS + 2];
+    void *(*bodies[])(void *) = {takes_room, sleeps};
+    CHECK(pthread_key_create(&key, NULL) == 0 && pthread_barrier_init(&barrier, NULL, TRAVELLERS + 2) == 0);
+    for (int at = 0; at < TRAVELLERS + 2; at++) {
+        CHECK(pthread_create(&threads[at], NULL, at < 2 ? bodies[at] : travels, NULL) == 0);
+    }
+    meet();
+    meet();
+    meet();
+    CHECK(refused > 0 && gsm_thread_move_other(threads[1], 1) == EAGAIN);
+    meet();
+    meet();
+    is_done = 1;
+    for (int at = 0; at < TRAVELLERS + 2; at++) {
+        CHECK(pthread_join(threads[at], NULL) == 0);
+    }
+}
+
 int main(int argc, char **argv) {
     part = argc > 1 ? argv[1] : "";
     CHECK(syscall(SYS_sched_getaffinity, 0, sizeof all_processors, &all_processors) > 0); /* this machine's */
@@ -250,6 +331,8 @@ int main(int argc, char **argv) {
         clocks();
     } else if (is("processors")) {
         processors();
+    } else if (is("room")) {
+        no_room();
     } else {
         run_thread(is("signals") ? takes : is("timer") ? times : flags);
         run_thread(is("signals") ? takes : is("timer") ? times : flags);

@@ -119,9 +119,15 @@ static void *carries(void *unused) {
     strcpy(block, "block");
     FILE *file = tmpfile();
     CHECK(file && fprintf(file, "%s on machine %d\n", block, 0) > 0);
+    char *grows = malloc(50000); /* on pages of its own */
+    memset(grows, 7, 50000);
     move();
     CHECK(strcmp(block, "block") == 0);
     free(block);
+    grows = realloc(grows, 3000000);
+    CHECK(grows && grows[0] == 7 && grows[49999] == 7);
+    move();
+    free(grows);
     for (int at = 0; at < 200; at++) {
         free(malloc((size_t)at * 10));
     }

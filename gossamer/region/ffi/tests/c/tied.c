@@ -143,6 +143,11 @@ __attribute__((noinline)) static int falls(volatile char *above) {
 
 static void *run(void *unused) {
     (void)unused;
+    if (is("overflow_unhandled")) {
+        goes();
+        volatile char first = 1;
+        return (void *)(long)falls(&first);
+    }
     if (is("overflow")) {
         stack_t signals = {.ss_sp = malloc(1 << 16), .ss_size = 1 << 16};
         struct sigaction action = {.sa_sigaction = on_overflow, .sa_flags = SA_SIGINFO | SA_ONSTACK};

@@ -52,7 +52,7 @@ pub fn trials(place: &Arc<Place>, is_ignored: bool) -> Vec<Trial> {
     let all: [(&str, crate::Test); 3] = [
         ("moves::from_outside", from_outside),
         ("moves::by_themselves", by_themselves),
-        ("moves::killed_amid_moves", killed_amid_moves),
+        ("moves::timed_killed_amid_moves", killed_amid_moves),
     ];
     let trial = |(name, test): (&'static str, crate::Test)| {
         let place = Arc::clone(place);

@@ -46,7 +46,10 @@ const TIES: [(&str, &str); 12] = [
 ];
 
 /// Parts of a thread that the system or the C library keeps for its host.
-const PARTS: [&str; 7] = ["magazines", "signals", "timer", "flags", "rounding", "own_clock", "processors"];
+const PARTS: [&str; 8] = ["magazines", "signals", "timer", "flags", "rounding", "own_clock", "processors", "room"];
+
+/// Variable with the number of times that two threads swap their machines, if not the default.
+const SWAPS: &str = "GOSSAMER_REGION_SWAPS";
 
 pub fn trials(place: &Arc<Place>, is_ignored: bool) -> Vec<Trial> {
     let mut trials = Vec::new();
@@ -82,10 +85,11 @@ pub fn trials(place: &Arc<Place>, is_ignored: bool) -> Vec<Trial> {
         let test = move || keeps(&place, part);
         trials.push(Trial::test(format!("moves::keeps_{part}"), test).with_ignored_flag(is_ignored));
     }
-    let others: [(&str, crate::Test); 5] = [
+    let others: [(&str, crate::Test); 6] = [
         ("moves::never", never),
         ("moves::user_is_refused", refuses_users),
         ("moves::overflow", overflows),
+        ("moves::swaps", swaps),
         ("moves::clock_is_refused", refuses_clocks),
         ("moves::tied_in_constructor", ties_constructors),
     ];
@@ -204,12 +208,31 @@ fn refuses_users(place: &Place) -> Result<(), Failed> {
     }
 }
 
-/// A stack has a guard on the machine to which its thread has gone.
+/// A stack has a guard on the machine to which its thread has gone: a fault there, that ends the program if nothing
+/// handles it.
 fn overflows(place: &Place) -> Result<(), Failed> {
     let built = build(place, "tied.c", "gcc")?;
     for starter in [TWO_ASKED, TWO_TCP_ASKED] {
         let done = run(start(place, starter, &built).arg("overflow"))?;
         same("overflow", succeeded(&done)?, "tied: ok\n")?;
+        let done = run(start(place, starter, &built).arg("overflow_unhandled"))?;
+        // The first thread begins on machine 1.
+        let told = String::from_utf8_lossy(&done.stderr);
+        let is_told = |line: &str| line.contains("machine 0 ") && line.contains("was killed by signal 11 (SIGSEGV)");
+        if done.status.code() != Some(128 + 11) || !told.lines().any(is_told) || !done.stdout.is_empty() {
+            return Err(format!("{starter:?}: {done:?}").into());
+        }
+    }
+    Ok(())
+}
+
+/// Two threads swap their machines again and again.
+fn swaps(place: &Place) -> Result<(), Failed> {
+    let built = build(place, "swaps.c", "gcc")?;
+    let times = std::env::var(SWAPS).unwrap_or_else(|_| "100".to_owned());
+    for starter in [TWO_ASKED, TWO_TCP_ASKED] {
+        let done = run(start(place, starter, &built).arg(&times))?;
+        same("swaps", succeeded(&done)?, "swaps: ok\n")?;
     }
     Ok(())
 }
