@@ -10,6 +10,7 @@ use crate::region::Region;
 
 pub use crate::common::{common, is_common};
 pub use crate::linger::linger;
+pub use crate::page_server::accounts::{FaultsOfThread, take_faults};
 pub use crate::page_server::barrier::arrive;
 
 /// From any thread: requests the pages at these addresses that are not here, to read them. Does not wait; a thread that

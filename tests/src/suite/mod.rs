@@ -311,6 +311,7 @@ pub const ALL: &[Behaviour] = behaviours! {
         region_system_calls_use_pages,
         region_prefetched_pages_are_there,
         region_threads_fault_at_the_same_time,
+        region_faults_are_those_of_threads,
         region_litmus_store_buffering,
         region_litmus_message_passing,
         region_litmus_independent_reads,

@@ -88,14 +88,14 @@ fn pass_faults_on(uffd: &'static Uffd) {
         if HAS_ENDED.load(Ordering::Acquire) {
             tell_of_the_end(faults[0].address);
         }
-        for Fault { address, write, thread } in faults.drain(..) {
-            if NEVER_FAULTS.iter().any(|never| never.load(Ordering::Relaxed) == thread) {
+        for fault in faults.drain(..) {
+            if NEVER_FAULTS.iter().any(|never| never.load(Ordering::Relaxed) == fault.thread) {
+                let address = fault.address;
                 link::abort(&format!(
                     "the page server has touched a region, at {address:#x}: nobody could answer its fault"
                 ));
             }
-            bytes.extend_from_slice(&address.to_ne_bytes());
-            bytes.push(u8::from(write));
+            encode(fault, &mut bytes);
         }
         post(server, faulted, &bytes);
         bytes.clear();
@@ -126,15 +126,27 @@ fn tell_of_the_end(address: usize) -> ! {
     std::process::abort()
 }
 
-const FAULT_BYTES: usize = size_of::<usize>() + 1;
+const FAULT_BYTES: usize = size_of::<usize>() + size_of::<u32>() + 1;
+
+fn encode(Fault { address, write, thread }: Fault, to: &mut Vec<u8>) {
+    to.extend_from_slice(&address.to_ne_bytes());
+    to.extend_from_slice(&thread.to_ne_bytes());
+    to.push(u8::from(write));
+}
+
+fn decode(bytes: &[u8; FAULT_BYTES]) -> Option<Fault> {
+    let (address, rest) = bytes.split_first_chunk()?;
+    let (thread, write) = rest.split_first_chunk()?;
+    let (address, thread) = (usize::from_ne_bytes(*address), u32::from_ne_bytes(*thread));
+    Some(Fault { address, write: write != [0], thread })
+}
 
 fn faulted(bytes: &[u8]) {
     with(|server, errands| {
         #[cfg(test)]
         super::planted::panic_on("server");
-        for fault in bytes.chunks_exact(FAULT_BYTES) {
-            let address = usize::from_ne_bytes(*fault.first_chunk().unwrap_or(&[0; size_of::<usize>()]));
-            server.fault(address, fault[FAULT_BYTES - 1] != 0, errands);
+        for fault in bytes.as_chunks().0.iter().filter_map(decode) {
+            server.fault(fault, errands);
         }
     });
 }

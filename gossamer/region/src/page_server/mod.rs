@@ -2,11 +2,12 @@
 //! `home.rs` and `holder.rs`, and sends their messages to the page servers of other machines, in order.
 //!
 //! Here: messages in and out, and requests of regions. Not here: the path of faults (`faults.rs`), reports of slow ones
-//! (`slow.rs`).
+//! (`slow.rs`), and of the time that threads wait (`accounts.rs`).
 //!
 //! Invariant: nothing here touches a view, or waits for a thread that does, so every fault is served. Everything runs
 //! on the page server unless stated otherwise.
 
+pub(crate) mod accounts;
 pub(crate) mod barrier;
 mod faults;
 mod knobs;
@@ -22,12 +23,14 @@ use std::time::{Duration, Instant};
 use gossamer::link;
 use trust::link::{Counter, post};
 
+use self::accounts::Accounts;
 use crate::error::Failure;
 use crate::holder::Holder;
 use crate::home::{Home, Out};
 use crate::message::{Grant, MESSAGE_BYTES, Message, State};
 use crate::page::{Homes, PAGE_BYTES, Run};
 use crate::stats::COUNTERS;
+use crate::uffd::Fault;
 use crate::view::{Place, Reserved, Store, View, cannot_read};
 
 /// Time for which a machine keeps pages that have just arrived before it gives them up, so that threads of several
@@ -53,6 +56,8 @@ struct PageServer {
     /// Number of regions, and their bytes, on machine 0.
     given: (u32, usize),
     looks: bool,
+    /// Whether faults are charged to threads.
+    is_counting: bool,
 }
 
 /// Runs when the page server's thread ends.
@@ -67,12 +72,21 @@ struct Kept {
     view: View,
     home: Home,
     holder: Holder,
-    /// Pages that threads of this machine wait for, since when, and whether that was reported.
-    waiting: BTreeMap<u32, (Instant, bool)>,
+    /// Pages that threads of this machine wait for.
+    waiting: BTreeMap<u32, Waiting>,
+    accounts: Accounts,
     /// Number of requests for each page of this home.
     asks: HashMap<u32, u64>,
     /// Runs that arrived recently, and when.
     recent: VecDeque<(Instant, Run)>,
+}
+
+/// Threads of this machine that wait for a page.
+struct Waiting {
+    since: Instant,
+    is_reported: bool,
+    /// The threads with the beginnings of their waits, where these are counted.
+    threads: Vec<(u32, Instant)>,
 }
 
 /// Work to do when the page server's state is no longer borrowed.
@@ -199,7 +213,7 @@ impl PageServer {
         self.settle(region, messages, errands);
     }
 
-    fn fault(&mut self, address: usize, write: bool, errands: &mut Errands) {
+    fn fault(&mut self, Fault { address, write, thread }: Fault, errands: &mut Errands) {
         let has = |kept: &Option<Kept>| kept.as_ref().is_some_and(|kept| kept.view.page_at(address).is_some());
         let found = self.regions.iter().position(has);
         let Some(region) = found else {
@@ -207,6 +221,7 @@ impl PageServer {
         };
         let region = region as u32;
         (if write { &COUNTERS.writes } else { &COUNTERS.reads }).add(1);
+        let counted = self.is_counting.then_some(thread);
         self.begin(region, errands, |kept, out| {
             let Some(page) = kept.view.page_at(address) else { return };
             kept.holder.fault(page, write, &mut kept.view, out);
@@ -215,7 +230,10 @@ impl PageServer {
             }
             // This request or an earlier one.
             if kept.holder.is_asked(page) {
-                kept.waiting.entry(page).or_insert((Instant::now(), false));
+                let now = Instant::now();
+                let new = || Waiting { since: now, is_reported: false, threads: vec![] };
+                let waiting = kept.waiting.entry(page).or_insert_with(new);
+                waiting.threads.extend(counted.map(|thread| (thread, now)));
             }
         });
         if !self.looks {
@@ -256,21 +274,24 @@ impl Kept {
             }
             _ => {
                 let before = out.len();
+                let giver = matches!(message, Message::Arrive { .. }).then_some(from);
                 self.holder.receive(from, message, &mut self.view, out);
-                self.note_what_came(&out[before..]);
+                self.note_what_came(&out[before..], giver);
             }
         }
     }
 
-    fn note_what_came(&mut self, out: &[(u16, Message)]) {
+    /// Records runs that are complete; `giver` is the machine whose bytes they are, if they brought any.
+    fn note_what_came(&mut self, out: &[(u16, Message)], giver: Option<u16>) {
         for (_, message) in out {
             let Message::Done { run } = message else { continue };
             COUNTERS.runs.add(1);
             let now = Instant::now();
             self.forget_what_came_long_ago();
             self.recent.push_back((now, *run));
-            if let Some((since, _)) = self.waiting.remove(&run.first) {
+            if let Some(Waiting { since, threads, .. }) = self.waiting.remove(&run.first) {
                 COUNTERS.waited_ns.add(now.duration_since(since).as_nanos() as u64);
+                self.accounts.charge(&threads, now, giver.map(|machine| (machine, run.bytes().len() as u64)));
             }
         }
     }
@@ -294,7 +315,7 @@ fn read(region: u32, run: Run, from: u16, state: State) {
         server.begin(region, errands, |kept, out| {
             kept.view.put(run, &bytes);
             kept.holder.fetched(run, state, &mut kept.view, out);
-            kept.note_what_came(out);
+            kept.note_what_came(out, Some(from));
         });
     });
 }
@@ -338,6 +359,7 @@ pub(crate) fn map(region: u32, bytes: usize, offset: usize, homes: Homes) -> Res
             home: Home::new(homes, machines, pages),
             holder: Holder::new(homes, machines, pages, uffd.can_share()).with_runs_of(knobs::run_pages()),
             waiting: BTreeMap::new(),
+            accounts: Accounts::default(),
             asks: HashMap::new(),
             recent: VecDeque::new(),
         };

@@ -33,9 +33,10 @@ fn look() {
     let waits = with(|server, _| {
         for (region, kept) in (0u32..).zip(&mut server.regions) {
             let Some(kept) = kept else { continue };
-            for (page, (since, is_told)) in &mut kept.waiting {
-                if since.elapsed() >= SLOW && !std::mem::replace(is_told, true) {
-                    slow.push((region, *page, since.elapsed(), kept.holder.state(*page)));
+            for (page, waiting) in &mut kept.waiting {
+                let time = waiting.since.elapsed();
+                if time >= SLOW && !std::mem::replace(&mut waiting.is_reported, true) {
+                    slow.push((region, *page, time, kept.holder.state(*page)));
                 }
             }
         }

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use gossamer_region::link::{FaultsOfThread, take_faults};
 use gossamer_region::{Homes, Region};
 
 use super::{PAGE, WORDS, at, machines, region};
@@ -180,6 +181,25 @@ pub fn region_prefetched_pages_are_there() {
         after.reads - before.reads
     });
     assert!(reads <= 4, "{reads} faults on pages that were asked for");
+}
+
+/// The wait for a page is that of the thread, and the bytes are those of the machine that had it.
+pub fn region_faults_are_those_of_threads() {
+    let Some(region) = region(3 * PAGE) else { return };
+    if !is_rack() {
+        return; // nobody waits
+    }
+    let words = region.span::<AtomicU64>(3 * WORDS).share();
+    let there = words.clone();
+    at(remote(), move || (0..3).for_each(|page| there[page * WORDS].store(1, Ordering::Relaxed)));
+    take_faults(); // from here on they are counted
+    assert_eq!([0, 2].map(|page| words[page * WORDS].load(Ordering::Relaxed)), [1; 2]);
+    let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+    let of_own = |(thread, ..): &FaultsOfThread| *thread == own;
+    let (_, waited, from) = take_faults().into_iter().find(of_own).expect("this thread has waited");
+    assert_eq!(from, [(remote().machine, 2 * PAGE as u64)]);
+    assert!(!waited.is_zero());
+    assert!(!take_faults().iter().any(of_own), "only since the last time");
 }
 
 /// Any thread may touch a region, and several at the same time.
