@@ -21,7 +21,7 @@ use crate::{PAGE_BYTES, heap, host};
 
 /// Variable that says which threads move.
 const MOVE: &str = "GOSSAMER_REGION_MOVE";
-/// Its value where threads also go to idle cores by themselves.
+/// Its value where threads also go by themselves.
 const BY_THEMSELVES: &str = "self";
 /// Entry of a module without variables in its table (`TLS_DTV_UNALLOCATED`).
 const UNALLOCATED: usize = usize::MAX;
@@ -76,7 +76,7 @@ pub(crate) fn are_on() -> bool {
     LAYOUT.get().is_some()
 }
 
-/// Whether threads also go to idle cores by themselves.
+/// Whether threads also go by themselves.
 pub(crate) fn go_by_themselves() -> bool {
     are_on() && std::env::var_os(MOVE).is_some_and(|asked| asked == BY_THEMSELVES)
 }

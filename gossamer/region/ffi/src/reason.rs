@@ -12,12 +12,14 @@ pub(crate) enum Reason {
     /// Another thread, or the user.
     Asked,
     Idle,
+    /// It waited for pages of the machine to which it goes.
+    Pages,
     Undone,
 }
 
 impl Reason {
     /// All of them, by their numbers.
-    const ALL: [Reason; 4] = [Reason::Own, Reason::Asked, Reason::Idle, Reason::Undone];
+    const ALL: [Reason; 5] = [Reason::Own, Reason::Asked, Reason::Idle, Reason::Pages, Reason::Undone];
 
     /// Its name for people.
     pub(crate) fn name(self) -> &'static str {
@@ -25,6 +27,7 @@ impl Reason {
             Reason::Own => "by itself",
             Reason::Asked => "asked",
             Reason::Idle => "idle core",
+            Reason::Pages => "its pages",
             Reason::Undone => "undone",
         }
     }

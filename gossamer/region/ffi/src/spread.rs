@@ -1,6 +1,6 @@
-//! Threads that go to idle cores by themselves (`--move self`): a thread of machine 0 asks all machines for their loads
-//! each 100 ms, and has threads go where `balance.rs` says, by wishes as of any other asker (`wishes.rs`). Without the
-//! option nothing runs.
+//! Threads that go to idle cores, and to their pages, by themselves (`--move self`): a thread of machine 0 asks all
+//! machines for their loads each 100 ms, and has threads go where `balance.rs` says, by wishes as of any other asker
+//! (`wishes.rs`). Without the option nothing runs.
 //!
 //! Machines that do not answer in time are no reason for a move: then nothing is decided.
 
@@ -10,9 +10,10 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use gossamer_region::link::{FaultsOfThread, take_faults};
 use serde::{Deserialize, Serialize};
 
-use crate::balance::{Balance, Load, Move, Seen};
+use crate::balance::{Balance, Load, Move, Pages, Seen};
 use crate::record::{self, Answer};
 use crate::{affinity, block, end_of_program, listed, side, wishes};
 
@@ -28,8 +29,7 @@ struct Report {
     cores: f64,
     used: f64,
     own: f64,
-    /// Threads: id, parts of the time for which it computed and waited for a core, whether it may move.
-    threads: Vec<(u64, f64, f64, bool)>,
+    threads: Vec<Seen>,
 }
 
 /// Times of a machine at its last report.
@@ -47,7 +47,7 @@ pub(crate) fn begin() {
     if block::go_by_themselves() && side::machines() > 1 {
         let begun = std::thread::Builder::new().name("gossamer-spread".to_owned()).spawn(look);
         if let Err(error) = begun {
-            eprintln!("gossamer: threads do not go to idle cores (--move self): there is no thread to look: {error}");
+            eprintln!("gossamer: threads do not go by themselves (--move self): there is no thread to look: {error}");
         }
     }
 }
@@ -101,12 +101,11 @@ fn loads(reports: Vec<Report>) -> Vec<Load> {
     }
     let load = |(machine, (report, host)): (usize, (Report, usize))| {
         let others = (report.used - hosts[host].1).max(0.0);
-        let seen = |(id, busy, waited, may_move)| Seen { id, busy, wants: busy + waited, may_move };
         Load {
             machine: machine as u16,
             host,
             cores: (report.cores - others).clamp(report.cores / 2.0, report.cores),
-            threads: report.threads.into_iter().map(seen).collect(),
+            threads: report.threads,
         }
     };
     reports.into_iter().zip(numbers).enumerate().map(load).collect()
@@ -114,6 +113,7 @@ fn loads(reports: Vec<Report>) -> Vec<Load> {
 
 /// In a fiber: the report of this machine.
 fn report() -> Report {
+    let faults = take_faults();
     let cores: Vec<usize> = affinity::processors_here().collect();
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let own = listed::time_of_process();
@@ -130,12 +130,20 @@ fn report() -> Report {
         let (time, so_far) = (now.threads.get(id)?, before.threads.get(id)?);
         let (busy, waited) = (part(time.0, so_far.0).min(1.0), part(time.1, so_far.1).min(1.0));
         let may_move = record.is_in_block && !record.is_held() && record.tie().is_none();
-        Some((*id, busy, waited.min(1.0 - busy), may_move))
+        let pages = pages(&faults, record.host, past);
+        Some(Seen { id: *id, busy, wants: (busy + waited).min(1.0), pages, may_move })
     };
     let threads = records.iter().filter_map(thread).collect();
     let (used, own) = (part(now.used, before.used), part(own, before.own));
     *last = Some(now);
     Report { cores: cores.len().max(1) as f64, used, own, threads }
+}
+
+/// Returns the pages for which the thread with this id of the system waited in these seconds.
+fn pages(faults: &[FaultsOfThread], host: i32, past: f64) -> Pages {
+    let of_thread = faults.iter().find(|(thread, ..)| *thread == host.cast_unsigned());
+    let (_, waited, from) = of_thread.cloned().unwrap_or_default();
+    Pages { waited: (waited.as_secs_f64() / past).min(1.0), from }
 }
 
 /// Returns the times for which a thread computed and waited for a core, of the text of its `schedstat`.
@@ -163,6 +171,13 @@ fn used(stat: &str, cores: &[usize]) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_are_those_of_the_thread() {
+        let faults = [(6, Duration::from_secs(1), vec![(1, 4096)]), (7, Duration::from_millis(50), vec![(2, 8192)])];
+        assert_eq!(pages(&faults, 7, 0.1), Pages { waited: 0.5, from: vec![(2, 8192)] });
+        assert_eq!(pages(&faults, 8, 0.1), Pages::default());
+    }
 
     #[test]
     fn times_are_read_as_the_system_writes_them() {

@@ -1,0 +1,267 @@
+//! Simulation of the policy, by seed.
+
+use super::*;
+
+const STEP: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Clone, Default)]
+struct Thread {
+    machine: usize,
+    moves: Vec<(Duration, Reason)>,
+    /// Number of the pages that it shares with others.
+    shares: Option<usize>,
+    stays: bool,
+}
+
+/// Machines with their threads, which compute as there are cores; others' load comes and goes. Threads that share pages
+/// wait for them while some are elsewhere.
+struct Simulation {
+    now: Duration,
+    policy: Balance,
+    threads: Vec<Thread>,
+    /// Factor of a thread's progress on a machine.
+    speed: fn(usize, usize) -> f64,
+    /// Host of each machine, and the cores of each host.
+    hosts: Vec<usize>,
+    cores: Vec<f64>,
+    others: Vec<f64>,
+    random: fastrand::Rng,
+}
+
+impl Simulation {
+    /// Machines on hosts of their own with these cores, and threads on these machines.
+    fn new(seed: u64, cores: &[f64], threads: &[usize]) -> Simulation {
+        Simulation {
+            now: Duration::ZERO,
+            policy: Balance::default(),
+            threads: threads.iter().map(|machine| Thread { machine: *machine, ..Thread::default() }).collect(),
+            speed: |_, _| 1.0,
+            hosts: (0..cores.len()).collect(),
+            cores: cores.to_vec(),
+            others: vec![0.0; cores.len()],
+            random: fastrand::Rng::with_seed(seed),
+        }
+    }
+
+    /// The same, where threads share pages; a negative number: the thread stays.
+    fn sharing(mut self, pages: &[i32]) -> Simulation {
+        for (thread, pages) in self.threads.iter_mut().zip(pages) {
+            (thread.shares, thread.stays) = (Some(pages.unsigned_abs() as usize), *pages < 0);
+        }
+        self
+    }
+
+    fn on(&self, machine: usize) -> usize {
+        self.threads.iter().filter(|thread| thread.machine == machine).count()
+    }
+
+    /// The pages for which a thread waits: from all other machines where they are used.
+    fn pages(&self, thread: &Thread) -> Pages {
+        let is_used = |machine: &usize| {
+            *machine != thread.machine
+                && self.threads.iter().any(|one| one.machine == *machine && one.shares == thread.shares)
+        };
+        let from = (0..self.hosts.len()).filter(is_used).map(|machine| (machine as u16, 4096));
+        let from: Vec<_> = from.filter(|_| thread.shares.is_some()).collect();
+        Pages { waited: if from.is_empty() { 0.0 } else { 0.6 }, from }
+    }
+
+    /// The load of a machine; threads that do not wait have equal parts of the host's cores.
+    fn load(&self, machine: usize) -> Load {
+        let host = self.hosts[machine];
+        let cores = (self.cores[host] - self.others[host]).max(self.cores[host] / 2.0);
+        let of_host = self.threads.iter().filter(|thread| self.hosts[thread.machine] == host);
+        let wanted: f64 = of_host.map(|thread| 1.0 - self.pages(thread).waited).sum();
+        let part = (cores / wanted.max(0.1)).min(1.0);
+        let of = self.threads.iter().enumerate().filter(|(_, thread)| thread.machine == machine);
+        let seen = |(number, thread): (usize, &Thread)| {
+            let pages = self.pages(thread);
+            let noise = 1.0 - 0.02 * fastrand::Rng::with_seed(self.random.get_seed() ^ number as u64).f64();
+            let wants = 1.0 - pages.waited;
+            let busy = part * wants * (self.speed)(number, machine) * noise;
+            Seen { id: number as u64, busy, wants, pages, may_move: !thread.stays }
+        };
+        Load { machine: machine as u16, host, cores, threads: of.map(seen).collect() }
+    }
+
+    fn run(&mut self, time: Duration, mut change: impl FnMut(&mut Simulation)) {
+        let end = self.now + time;
+        while self.now < end {
+            change(self);
+            let loads: Vec<Load> = (0..self.hosts.len()).map(|machine| self.load(machine)).collect();
+            self.random.u64(..);
+            for Move { thread, to, reason } in self.policy.decide(self.now, &loads) {
+                let thread = &mut self.threads[thread as usize];
+                assert!(!thread.stays);
+                thread.machine = to.into();
+                thread.moves.push((self.now, reason));
+            }
+            self.now += STEP;
+        }
+    }
+
+    fn machines(&self) -> Vec<usize> {
+        self.threads.iter().map(|thread| thread.machine).collect()
+    }
+
+    fn moves(&self) -> usize {
+        self.threads.iter().map(|thread| thread.moves.len()).sum()
+    }
+
+    /// Fails if a thread has gone again within ten seconds, other than back.
+    fn assert_stayed(&self, what: &str) {
+        for Thread { moves, .. } in &self.threads {
+            let gone: Vec<_> = moves.iter().filter(|(_, reason)| *reason != Reason::Undone).collect();
+            let too_soon = gone.windows(2).any(|two| two[1].0 - two[0].0 < STAY);
+            assert!(!too_soon, "{what}: {moves:?}");
+        }
+    }
+}
+
+const SEEDS: std::ops::Range<u64> = 0..20;
+const FEW_SEEDS: std::ops::Range<u64> = 0..5;
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[test]
+fn threads_of_one_machine_spread_and_stay() {
+    for seed in SEEDS {
+        let mut all = Simulation::new(seed, &[2.0, 2.0, 2.0], &[0; 6]);
+        all.run(Duration::from_secs(20), |_| ());
+        assert_eq!(([0, 1, 2].map(|machine| all.on(machine)), all.moves()), ([2, 2, 2], 4), "seed {seed}");
+        let mut few = Simulation::new(seed, &[2.0, 2.0], &[0, 0]);
+        few.run(Duration::from_secs(5), |_| ());
+        assert_eq!(few.moves(), 0, "there is a core for each");
+    }
+}
+
+#[test]
+fn sixty_four_machines_share_what_began_on_one() {
+    for seed in 0..3 {
+        let mut all = Simulation::new(seed, &[2.0; 64], &[0; 128]);
+        all.run(Duration::from_secs(15), |_| ());
+        let most = (0..64).map(|machine| all.on(machine)).max();
+        assert_eq!((most, all.moves()), (Some(2), 126), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_load_that_flaps_moves_a_thread_once_in_ten_seconds_at_most() {
+    for (seed, dwell) in SEEDS.flat_map(|seed| [2, 7, 30].map(|dwell| (seed, dwell))) {
+        let mut all = Simulation::new(seed, &[2.0, 2.0, 2.0, 2.0], &[0, 0, 0, 1, 1, 2]);
+        let mut step = 0;
+        all.run(Duration::from_secs(30), |all| {
+            step += 1;
+            if step % dwell == 0 {
+                let machine = all.random.usize(..4);
+                all.others[machine] = 2.0 * f64::from(u8::from(all.random.bool()));
+            }
+        });
+        all.assert_stayed(&format!("seed {seed}, {dwell} steps"));
+    }
+}
+
+#[test]
+fn a_thread_that_is_slower_goes_back_and_stays_away_longer_each_time() {
+    for seed in SEEDS {
+        let mut all = Simulation::new(seed, &[1.0, 1.0], &[0, 0]);
+        // Away from its pages a thread hardly computes.
+        all.speed = |_, machine| if machine == 0 { 1.0 } else { 0.1 };
+        all.run(MINUTE, |_| ());
+        assert_eq!(all.on(0), 2, "seed {seed}");
+        for Thread { moves, .. } in &all.threads {
+            assert!(moves.len().is_multiple_of(2) && moves.len() <= 12, "seed {seed}: {moves:?}");
+            let trials = moves.chunks_exact(2).all(|pair| pair[1].0 - pair[0].0 <= Duration::from_millis(1200));
+            assert!(trials, "judged after a second: {moves:?}");
+        }
+    }
+}
+
+#[test]
+fn one_that_has_stayed_is_not_sent_again_at_once() {
+    let mut policy = Balance::default();
+    let seen = |id| Seen { id, busy: 0.5, wants: 1.0, pages: Pages::default(), may_move: true };
+    let of = |machine, threads| Load { machine, host: machine.into(), cores: 1.0, threads };
+    let loads = [of(0, vec![seen(1), seen(2)]), of(1, Vec::new())];
+    let first = (0..20).find_map(|step| {
+        let now = STEP * step;
+        policy.decide(now, &loads).first().map(|one| (now, *one))
+    });
+    let (at, Move { thread, to, .. }) = first.expect("one has to go");
+    policy.has_stayed(at, thread, to);
+    let next = (1..60).find_map(|step| policy.decide(at + STEP * step, &loads).first().copied());
+    assert_eq!(next.map(|one| one.thread), Some(3 - thread), "the other one, when the second is over");
+}
+
+/// Runs threads that share pages for a minute; returns where they are, and how often they have moved.
+fn shared(seed: u64, hosts: &[usize], cores: &[f64], threads: &[usize], pages: &[i32]) -> (Vec<usize>, usize) {
+    let mut all = Simulation { hosts: hosts.to_vec(), ..Simulation::new(seed, cores, threads).sharing(pages) };
+    all.run(MINUTE, |_| ());
+    let gone = all.threads.iter().flat_map(|thread| &thread.moves);
+    assert!(gone.clone().all(|(at, reason)| *at < SECOND * 4 && *reason == Reason::Pages), "{:?}", all.threads);
+    (all.machines(), all.moves())
+}
+
+#[test]
+fn threads_that_share_pages_meet_where_most_of_them_are() {
+    for seed in FEW_SEEDS {
+        for (hosts, cores) in [(&[0, 1][..], &[8.0, 8.0][..]), (&[0, 0], &[1.0])] {
+            assert_eq!(shared(seed, hosts, cores, &[0, 1], &[1, 1]), (vec![0, 0], 1), "two do not change places");
+            assert_eq!(shared(seed, hosts, cores, &[1, 0, 1, 1], &[1; 4]), (vec![1; 4], 1));
+            assert_eq!(shared(seed, hosts, cores, &[0, 0, 1, 0, 1], &[1; 5]), (vec![0; 5], 2), "all at once");
+            assert_eq!(shared(seed, hosts, cores, &[0, 0, 1], &[1, 1, -1]), (vec![1; 3], 2), "one that stays gets all");
+            assert_eq!(shared(seed, hosts, cores, &[0, 1, 0, 1], &[1, 2, -2, -1]), (vec![1, 0, 0, 1], 2), "swapped");
+        }
+        let ring = shared(seed, &[0, 1, 2], &[4.0; 3], &[0, 1, 1, 2, 2, 0], &[1, 1, 2, 2, 3, 3]);
+        assert!(ring.1 <= 5, "seed {seed}: {ring:?}");
+    }
+}
+
+#[test]
+fn threads_that_share_pages_stay_where_there_is_no_room_or_no_majority() {
+    for seed in FEW_SEEDS {
+        let crowded = shared(seed, &[0, 1], &[1.0; 2], &[0, 1], &[1, 1]);
+        assert_eq!(crowded, (vec![0, 1], 0), "both would compute on one core");
+        assert_eq!(shared(seed, &[0, 1, 2], &[8.0; 3], &[0, 1, 2], &[1; 3]), (vec![0, 1, 2], 0), "half from each");
+        assert_eq!(shared(seed, &[0, 1], &[2.0, 8.0], &[0, 0, 1], &[1; 3]), (vec![1; 3], 2), "there is room on one");
+    }
+}
+
+#[test]
+fn pages_that_flap_move_a_thread_once_in_ten_seconds_at_most() {
+    for (seed, dwell) in FEW_SEEDS.flat_map(|seed| [2, 7, 15, 30].map(|dwell| (seed, dwell))) {
+        for hosts in [vec![0, 1, 2, 3], vec![0, 0, 1, 1]] {
+            let mut all = Simulation::new(seed, &[4.0; 4], &[0, 1, 2, 3, 0, 1]);
+            (all.hosts, all.speed) = (hosts, |thread, machine| if thread == machine { 1.0 } else { 0.9 });
+            let mut step = 0;
+            all.run(MINUTE, |all| {
+                step += 1;
+                if step % dwell == 0 {
+                    let (thread, pages) = (all.random.usize(..6), all.random.usize(..4));
+                    all.threads[thread].shares = Some(pages).filter(|pages| *pages > 0);
+                }
+            });
+            all.assert_stayed(&format!("seed {seed}, {dwell} steps"));
+        }
+    }
+}
+
+/// A thread that leaves late is judged by what it did after it has gone, and nobody takes its place meanwhile.
+#[test]
+fn nobody_takes_the_place_of_a_thread_on_its_way() {
+    let mut policy = Balance::default();
+    let seen = |id, from| {
+        let pages = Pages { waited: 0.6, from: vec![(from, 4096)] };
+        Seen { id, busy: 0.3, wants: 0.4, pages, may_move: true }
+    };
+    let of = |machine, threads| Load { machine, host: 0, cores: 2.0, threads };
+    let apart = [of(0, vec![seen(1, 1)]), of(1, vec![seen(2, 0)])];
+    let mut moves = Vec::new();
+    for step in 0..30 {
+        moves.extend(policy.decide(STEP * step, &apart));
+    }
+    assert_eq!(moves, [Move { thread: 2, to: 0, reason: Reason::Pages }]);
+    let slow = |id| Seen { id, busy: 0.1, wants: 1.0, pages: Pages::default(), may_move: true };
+    let together = [of(0, vec![slow(1), slow(2)]), of(1, Vec::new())];
+    let back = (30..50).find_map(|step| policy.decide(STEP * step, &together).first().map(|one| (step, *one)));
+    assert_eq!(back, Some((39, Move { thread: 2, to: 1, reason: Reason::Undone })));
+}
