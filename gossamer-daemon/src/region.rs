@@ -44,7 +44,8 @@ pub enum Moves {
     Never,
     /// Those that ask for it, or are asked (gsm_thread_move of gossamer_region.h, gossamer-launch move)
     Asked,
-    /// Also by themselves: from hosts with fewer cores than threads that compute to idle cores of others
+    /// Also by themselves: from hosts with fewer cores than threads that compute to idle cores of others, and to the
+    /// machine for whose pages they wait
     #[value(name = "self")]
     Itself,
 }

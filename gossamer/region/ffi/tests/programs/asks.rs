@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -48,10 +48,27 @@ const VIEWED: &[&str] = &[
     "--view",
 ];
 
+/// Machines of one host, on which threads that share a page begin apart, and may go by themselves.
+const APART: &[&str] = &[
+    LAUNCH,
+    RUN,
+    "--local",
+    "2",
+    "--no-prefix",
+    "--region",
+    "auto",
+    "--threads-at",
+    "2,1",
+    "--move",
+    "self",
+    "--view",
+];
+
 pub fn trials(place: &Arc<Place>, is_ignored: bool) -> Vec<Trial> {
-    let all: [(&str, crate::Test); 3] = [
+    let all: [(&str, crate::Test); 4] = [
         ("moves::from_outside", from_outside),
         ("moves::by_themselves", by_themselves),
+        ("moves::to_their_pages", to_their_pages),
         ("moves::timed_killed_amid_moves", killed_amid_moves),
     ];
     let trial = |(name, test): (&'static str, crate::Test)| {
@@ -68,6 +85,21 @@ fn by_themselves(place: &Place) -> Result<(), Failed> {
     running.wait_for("metrics", ",reason=\"idle core\"} ");
     running.wait_for("sample.json", "\"came_from\":[0,\"idle core\"],\"tie\":\"\"}");
     running.end(&built)
+}
+
+/// Threads that share a page meet, as `threads` says, and wait for it no more; they have the answer of one process.
+fn to_their_pages(place: &Place) -> Result<(), Failed> {
+    let built = build(place, "gathers.c", "gcc")?;
+    for fabric in ["shm", "tcp"] {
+        let starter = [APART, &["--fabric", fabric]].concat();
+        let running = Running::start(place, &starter, &built, "2")?;
+        let has_met = |listed: &Output| String::from_utf8_lossy(&listed.stdout).contains(" m1: its pages");
+        wait_until("a thread has gone to its pages", || {
+            running.ask(place, &["threads"]).is_ok_and(|one| has_met(&one))
+        });
+        running.end(&built)?;
+    }
+    Ok(())
 }
 
 /// A program that computes until its standard input ends, with the address of its page.
@@ -87,7 +119,7 @@ impl Running {
     }
 
     /// Runs `gossamer-launch` about it.
-    fn ask(&self, place: &Place, words: &[&str]) -> Result<std::process::Output, Failed> {
+    fn ask(&self, place: &Place, words: &[&str]) -> Result<Output, Failed> {
         let mut command = Command::new(&place.launcher);
         run(command.arg(words[0]).arg(&self.1).args(&words[1..]))
     }
@@ -115,7 +147,7 @@ impl Running {
         if !status.success() {
             return Err(format!("{status}: {printed}").into());
         }
-        same("spreads", &printed, succeeded(&run(Command::new(built).arg("1"))?)?)
+        same("the program", &printed, succeeded(&run(Command::new(built).arg("1"))?)?)
     }
 }
 
