@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::{FabricChoice, HostPlan, Plan, PortRange};
 use crate::codec;
+use crate::complain::complain;
 use crate::control::{Control, MAX_ENDPOINT_BYTES, Message};
 use crate::error::StartError;
 use crate::fate::StartMessage;
@@ -90,9 +91,9 @@ pub(crate) fn connect(
 
     let cores: Vec<u16> = endpoints.iter().map(|endpoint| endpoint.cores).collect();
     let offers: Vec<Option<Offer>> = endpoints.iter().map(|endpoint| endpoint.verbs.clone()).collect();
+    let (offers, machine_ways) = choose_ways(own, plan, offers, asked.machine_ways)?;
     let transports = better_transports(plan, own, &transports, &offers);
     let candidate = candidate.filter(|_| transports.contains(&Transport::Verbs));
-    let machine_ways = may_have_ways(plan, &offers, asked.machine_ways)?;
     let workers = workers::divide(plan, &cores, asked.threads)?;
     let layout = Arc::new(Layout::choose(workers, asked.hidden, Slots::of(plan), machine_ways));
     let threads: Vec<u16> = (0..layout.machines()).map(|machine| layout.threads(machine)).collect();
@@ -106,14 +107,28 @@ pub(crate) fn connect(
     Ok(Connected { fabric, layout, hellos, transports })
 }
 
-/// Returns the choice between machine ways and rings: over RDMA there are rings alone, also where it was only offered,
-/// so that all machines decide alike.
-fn may_have_ways(plan: &Plan, offers: &[Option<Offer>], asked: Option<bool>) -> Result<Option<bool>, StartError> {
-    let is_possible = plan.fabric != FabricChoice::Verbs && offers.iter().all(Option::is_none);
+/// Returns the offers of RDMA that are taken, and the choice between machine ways and rings, for all machines alike.
+/// Over RDMA there are rings alone, also where it was merely offered; a program that asks for machine ways there has
+/// them over TCP.
+fn choose_ways(
+    own: u16,
+    plan: &Plan,
+    offers: Vec<Option<Offer>>,
+    asked: Option<bool>,
+) -> Result<(Vec<Option<Offer>>, Option<bool>), StartError> {
+    let is_offered = offers.iter().any(Option::is_some);
     match asked {
-        Some(true) if !is_possible => Err(StartError::MachineWays),
-        asked if is_possible => Ok(asked),
-        _ => Ok(Some(false)),
+        Some(true) if plan.fabric == FabricChoice::Verbs => Err(StartError::MachineWays),
+        Some(true) if is_offered => {
+            if own == 0 {
+                complain(format_args!(
+                    "the program asks for machine ways, so its machines use TCP and not the RDMA devices that they have"
+                ));
+            }
+            Ok((vec![None; offers.len()], asked))
+        }
+        None if is_offered || plan.fabric == FabricChoice::Verbs => Ok((offers, Some(false))),
+        asked => Ok((offers, asked)),
     }
 }
 
@@ -319,6 +334,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+    use crate::over_verbs::tests::offer;
 
     fn endpoint(cores: u16) -> Endpoint {
         Endpoint { cores, tcp: Some(([192, 0, 2, 1], 4711).into()), verbs: None }
@@ -331,15 +347,22 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn machine_ways_are_refused_over_rdma() {
+    fn machine_ways_go_over_tcp_where_rdma_is_offered_and_are_refused_where_it_is_asked_for() {
         let decide = |fabric, offers: &[Option<Offer>], asked| {
-            may_have_ways(&Plan::local(2, fabric, None), offers, asked).map_err(|error| error.to_string())
+            let chosen = choose_ways(1, &Plan::local(2, fabric, None), offers.to_vec(), asked);
+            chosen.map(|(taken, ways)| (taken.iter().flatten().count(), ways)).map_err(|error| error.to_string())
         };
+        let offer = || offer("RoCE v2");
         for asked in [None, Some(false), Some(true)] {
-            assert_eq!(decide(FabricChoice::Auto, &[None, None], asked), Ok(asked));
+            assert_eq!(decide(FabricChoice::Auto, &[None, None], asked), Ok((0, asked)));
         }
-        assert_eq!(decide(FabricChoice::Verbs, &[None, None], None), Ok(Some(false)));
-        let refused = decide(FabricChoice::Verbs, &[None, None], Some(true)).unwrap_err();
+        for asked in [None, Some(false)] {
+            assert_eq!(decide(FabricChoice::Auto, &[offer(), offer()], asked), Ok((2, Some(false))));
+            assert_eq!(decide(FabricChoice::Auto, &[None, offer()], asked), Ok((1, Some(false))));
+            assert_eq!(decide(FabricChoice::Verbs, &[offer(), offer()], asked), Ok((2, Some(false))));
+        }
+        assert_eq!(decide(FabricChoice::Auto, &[None, offer()], Some(true)), Ok((0, Some(true))));
+        let refused = decide(FabricChoice::Verbs, &[offer(), offer()], Some(true)).unwrap_err();
         assert!(refused.contains("cannot have over RDMA") && refused.contains("`fabric: tcp`"), "{refused}");
     }
 

@@ -223,10 +223,10 @@ fn timeout(silence_ms: u64, retries: u8) -> u8 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn offer(network: &str) -> Option<Offer> {
+    pub(crate) fn offer(network: &str) -> Option<Offer> {
         Some(Offer { network: network.to_owned(), mailbox: ([192, 0, 2, 1], 4711).into() })
     }
 
