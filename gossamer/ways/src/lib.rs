@@ -58,6 +58,14 @@ impl Rack {
     pub fn has(&self, peer: Peer) -> bool {
         self.0.get(usize::from(peer.machine)).is_some_and(|workers| peer.worker < *workers)
     }
+
+    /// Refuses a pair with a worker that is not there.
+    pub fn check(&self, pair: Pair) -> Result<(), Violation> {
+        match [pair.from, pair.to].into_iter().find(|peer| !self.has(*peer)) {
+            Some(unknown) => Err(Violation::NoSuchWorker(unknown)),
+            None => Ok(()),
+        }
+    }
 }
 
 /// An act of a peer that the protocol does not allow: the peer is broken or hostile.

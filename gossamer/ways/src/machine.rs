@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! worker            Allowance::take   the pair has less than 64 KiB under way; else the frame waits at its worker
-//!                   Outbox::add
+//!                   Outbox::add       (by the rule of `Flight`)
 //! end of the turn   Outbox::take      all there is, if nothing is in flight; else not before 64 KiB are there
 //! before sleep      Outbox::take_early  all there is, if the receiver has room for one more write
 //! (a write)         Inbox::arrive     numbers and workers are checked
@@ -89,56 +89,31 @@ impl Allowance {
     }
 }
 
-/// Frames for one other machine, here and in flight.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Outbox<F> {
-    frames: VecDeque<Frame<F>>,
-    bytes: usize,
+/// Writes in flight to one other machine, and the rule when the next one leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub struct Flight {
     written: u64,
     acknowledged: u64,
 }
 
-impl<F> Default for Outbox<F> {
-    fn default() -> Outbox<F> {
-        Outbox { frames: VecDeque::new(), bytes: 0, written: 0, acknowledged: 0 }
-    }
-}
-
-impl<F> Outbox<F> {
-    /// Adds a frame, behind all others.
-    pub fn add(&mut self, frame: Frame<F>) {
-        self.bytes += frame.bytes;
-        self.frames.push_back(frame);
-    }
-
-    /// Should a write leave? At the end of a turn, and when an acknowledgement has come.
-    pub fn is_due(&self) -> bool {
+impl Flight {
+    /// Should a write leave, with so many bytes that have not left? At the end of a turn, and when an acknowledgement
+    /// has come.
+    pub fn is_due(self, bytes: usize) -> bool {
         let in_flight = self.written - self.acknowledged;
-        !self.frames.is_empty() && (in_flight == 0 || self.bytes >= WRITE_BYTES && in_flight < WRITES_MAX)
+        bytes > 0 && (in_flight == 0 || bytes >= WRITE_BYTES && in_flight < WRITES_MAX)
     }
 
-    /// Takes the next write, if one should leave.
-    pub fn take(&mut self) -> Option<Write<F>> {
-        if self.is_due() { self.next_write() } else { None }
+    /// Could one leave? For a worker that would do nothing, sleep or compute otherwise, and so not be there when those
+    /// in flight are acknowledged.
+    pub fn has_room(self) -> bool {
+        self.written - self.acknowledged < WRITES_MAX
     }
 
-    /// Takes the next write though others are in flight and it is small: for a worker that would sleep or compute
-    /// otherwise, and so not be there when these are acknowledged.
-    pub fn take_early(&mut self) -> Option<Write<F>> {
-        let has_room = self.written - self.acknowledged < WRITES_MAX;
-        if has_room && !self.frames.is_empty() { self.next_write() } else { None }
-    }
-
-    fn next_write(&mut self) -> Option<Write<F>> {
-        let mut room = WRITE_BYTES;
-        let mut frames = Vec::new();
-        while let Some(frame) = self.frames.pop_front_if(|frame| frame.bytes <= room || room == WRITE_BYTES) {
-            room = room.saturating_sub(frame.bytes);
-            self.bytes -= frame.bytes;
-            frames.push(frame);
-        }
+    /// Counts a write that leaves, and returns its number.
+    pub fn write(&mut self) -> u64 {
         self.written += 1;
-        Some(Write { number: self.written, frames })
+        self.written
     }
 
     /// The other machine has dealt out all writes up to this number.
@@ -151,6 +126,59 @@ impl<F> Outbox<F> {
         }
         self.acknowledged = number;
         Ok(())
+    }
+}
+
+/// Frames for one other machine, here and in flight.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Outbox<F> {
+    frames: VecDeque<Frame<F>>,
+    bytes: usize,
+    flight: Flight,
+}
+
+impl<F> Default for Outbox<F> {
+    fn default() -> Outbox<F> {
+        Outbox { frames: VecDeque::new(), bytes: 0, flight: Flight::default() }
+    }
+}
+
+impl<F> Outbox<F> {
+    /// Adds a frame, behind all others.
+    pub fn add(&mut self, frame: Frame<F>) {
+        self.bytes += frame.bytes;
+        self.frames.push_back(frame);
+    }
+
+    /// See [`Flight::is_due`].
+    pub fn is_due(&self) -> bool {
+        self.flight.is_due(self.bytes)
+    }
+
+    /// Takes the next write, if one should leave.
+    pub fn take(&mut self) -> Option<Write<F>> {
+        if self.is_due() { self.next_write() } else { None }
+    }
+
+    /// Takes the next write though others are in flight and it is small: see [`Flight::has_room`].
+    pub fn take_early(&mut self) -> Option<Write<F>> {
+        if self.flight.has_room() && !self.frames.is_empty() { self.next_write() } else { None }
+    }
+
+    fn next_write(&mut self) -> Option<Write<F>> {
+        let mut room = WRITE_BYTES;
+        let mut frames = Vec::new();
+        while let Some(frame) = self.frames.pop_front_if(|frame| frame.bytes <= room || room == WRITE_BYTES) {
+            room = room.saturating_sub(frame.bytes);
+            self.bytes -= frame.bytes;
+            frames.push(frame);
+        }
+        Some(Write { number: self.flight.write(), frames })
+    }
+
+    /// See [`Flight::acknowledge`].
+    pub fn acknowledge(&mut self, number: u64) -> Result<(), Violation> {
+        self.flight.acknowledge(number)
     }
 
     /// Drops what has not left, for a machine that is lost.
@@ -190,10 +218,7 @@ impl<F> Inbox<F> {
         if self.writes.len() as u64 >= WRITES_MAX {
             return Err(Violation::TooMuch);
         }
-        let ends = write.frames.iter().flat_map(|frame| [frame.pair.from, frame.pair.to]);
-        if let Some(unknown) = ends.into_iter().find(|peer| !self.rack.has(*peer)) {
-            return Err(Violation::NoSuchWorker(unknown));
-        }
+        write.frames.iter().try_for_each(|frame| self.rack.check(frame.pair))?;
         self.arrived = write.number;
         self.writes.push_back(write);
         Ok(())

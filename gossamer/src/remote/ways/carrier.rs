@@ -2,16 +2,16 @@
 //! (`trust::link::Carrier`). The counterpart of the carrier by rings (`super::super::carrier`).
 //!
 //! A turn: looks at some of the ways, takes what is in the mailbox, goes on with frames that wait for room; at its end,
-//! sees to the ways that it has used. Nothing here waits.
+//! sees to the ways that it has used. Frames that had to wait there for those in flight leave at the end of the next
+//! turn without any, or before the thread sleeps: it would do nothing meanwhile. Nothing here waits.
 
 #![allow(unsafe_code)] // `Carrier` is a promise
 
 use std::cell::Cell;
-use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use comm::WorkerId;
-use gossamer_ways::machine::{Allowance, Frame};
+use gossamer_ways::machine::Allowance;
 use gossamer_ways::ways::{Limits, Stamp, Way as Route, Ways as Order};
 use gossamer_ways::{Pair, Peer};
 use trust::TrusteeId;
@@ -22,9 +22,10 @@ use super::super::gate::{AtGate, Gate};
 use super::super::image::Image;
 use super::super::slot::{FRAME_BYTES_MAX, Kind as Part, Violation};
 use super::Ways;
-use super::pair::{Exchange, Outgoing};
-use super::way::{Sight, breach};
-use super::wire::{Head, Kind, Letter, PIECE_BYTES, frame_bytes};
+use super::mailbox::Mail;
+use super::pair::{Buffers, Exchange, Letter, Outgoing};
+use super::way::{Sight, Way, breach};
+use super::wire::{Head, Kind, PIECE_BYTES, frame_bytes};
 use crate::losses::record;
 use crate::view::traffic::Sent;
 use crate::{Place, fate};
@@ -48,9 +49,10 @@ pub(in super::super) struct WaysCarrier {
     order: Order<Letter>,
     /// Bytes under way: requests, answers.
     allowances: [Allowance; 2],
-    exchanges: HashMap<usize, Exchange>,
-    /// Places with requests that have come, and the number of answers that have.
-    requests: BTreeSet<usize>,
+    /// By place; none to those with which there was no exchange.
+    exchanges: Vec<Option<Box<Exchange>>>,
+    /// Places with requests that have come, in order, and the number of answers that have.
+    requests: Vec<usize>,
     answers: usize,
     stalled: Vec<(Role, usize)>,
     /// Places that may owe the peer a credit.
@@ -59,13 +61,18 @@ pub(in super::super) struct WaysCarrier {
     sent: Arc<Sent>,
     /// Machines to whose ways this thread has to see at the end of the turn.
     used: Vec<u16>,
+    /// By machine: it is among these.
+    is_used: Vec<bool>,
+    /// Frames have come or were added in this turn.
+    is_busy: bool,
     /// The thread would sleep: what waits for other writes leaves at the end of this turn.
     is_idle: Cell<bool>,
     /// Way to be looked at next.
     next: usize,
     /// Memory to be used again.
-    mail: Vec<Frame<Letter>>,
+    mail: Mail,
     ready: Vec<Letter>,
+    buffers: Buffers,
 }
 
 impl WaysCarrier {
@@ -86,22 +93,25 @@ impl WaysCarrier {
             is_service: own == layout.service(own.machine),
             ids: peers.iter().map(|peer| place(*peer).trustee_id()).collect(),
             services,
+            exchanges: peers.iter().map(|_| None).collect(),
             peers,
             first,
             order: Order::new(ways.rack.clone(), Limits { rings: 0, ..Limits::DEFAULT }),
             allowances: Default::default(),
-            exchanges: HashMap::new(),
-            requests: BTreeSet::new(),
+            requests: Vec::new(),
             answers: 0,
             stalled: Vec::new(),
             owing: Vec::new(),
             gate: AtGate::new(gate),
             sent: Sent::new(usize::from(layout.machines())),
             used: Vec::new(),
+            is_used: vec![false; usize::from(layout.machines())],
+            is_busy: false,
             is_idle: Cell::new(false),
             next: usize::from(thread) % usize::from(layout.machines()),
-            mail: Vec::new(),
+            mail: Mail::default(),
             ready: Vec::new(),
+            buffers: Buffers::default(),
             ways,
         }
     }
@@ -116,26 +126,24 @@ impl WaysCarrier {
     }
 
     fn use_way(&mut self, machine: u16) {
-        if !self.used.contains(&machine) {
+        if !std::mem::replace(&mut self.is_used[usize::from(machine)], true) {
             self.used.push(machine);
         }
+    }
+
+    fn exchange(&mut self, place: usize) -> &mut Exchange {
+        self.exchanges[place].get_or_insert_default()
     }
 
     /// Adds a piece to its way.
     fn add(&mut self, place: usize, kind: Kind, part: Part, (data, total): (&[u8], usize), note: u32) {
         let peer = self.peers[place];
-        let given = self.exchanges.get_mut(&place).map_or([0; 2], Exchange::give);
+        let given = self.exchanges[place].as_mut().map_or([0; 2], |exchange| exchange.give());
         let (_, Stamp { number, .. }) = self.order.send(peer, 0, 0);
         let head = Head { kind, part, len: data.len() as u32, note, total: total as u64, number, given };
-        let mut copy = Buffer::default();
-        copy.set_len(data.len());
-        copy.bytes_mut().copy_from_slice(data);
-        let frame =
-            Frame { pair: self.pair_to(peer), bytes: frame_bytes(data.len()), body: Letter { head, data: copy } };
-        if let Some(way) = self.ways.way(peer.machine) {
-            way.add(frame);
-        }
+        self.ways.add(self.own.worker, peer, &head, data);
         self.use_way(peer.machine);
+        self.is_busy = true;
     }
 
     /// Sends as much of a frame as the pair may have under way, from `sent` on. Returns the bytes sent so far, or
@@ -180,7 +188,7 @@ impl WaysCarrier {
 
     /// Keeps what could not leave yet, before which no other frame of the stream may be sent.
     fn stall(&mut self, role: Role, place: usize, rest: Outgoing) {
-        let before = self.exchanges.entry(place).or_default().outgoing[kind_of(role) as usize].replace(rest);
+        let before = self.exchange(place).outgoing[kind_of(role) as usize].replace(rest);
         assert!(before.is_none(), "one frame at a time");
     }
 
@@ -194,7 +202,7 @@ impl WaysCarrier {
     /// Goes on with a frame that waits. Returns whether it still does.
     fn go_on(&mut self, role: Role, place: usize) -> bool {
         let kind = kind_of(role) as usize;
-        let rest = self.exchanges.get_mut(&place).and_then(|exchange| exchange.outgoing[kind].take());
+        let rest = self.exchanges[place].as_mut().and_then(|exchange| exchange.outgoing[kind].take());
         let Some(mut rest) = rest else { return false };
         let sent = self.write(role, place, &rest.frame, rest.sent, rest.note);
         let is_done = sent.is_some_and(|sent| sent == rest.frame.len());
@@ -206,7 +214,7 @@ impl WaysCarrier {
     }
 
     fn is_sending(&self, role: Role, place: usize) -> bool {
-        self.exchanges.get(&place).is_some_and(|exchange| exchange.outgoing[kind_of(role) as usize].is_some())
+        self.exchanges[place].as_ref().is_some_and(|exchange| exchange.outgoing[kind_of(role) as usize].is_some())
     }
 
     /// Looks for writes that have come: the service thread on all ways, and for what others have left.
@@ -214,9 +222,9 @@ impl WaysCarrier {
         let ways = Arc::clone(&self.ways);
         let region = ways.fabric.region();
         if self.is_service {
-            let sight = Sight { early: true, acknowledges: true };
+            let sight = Sight { thread: self.own.worker, early: true, acknowledges: true };
             for (machine, way) in ways.living(0, usize::MAX) {
-                if way.has_news(region) || way.is_in_arrears() {
+                if way.has_news(region) || ways.arrears.has(machine) {
                     ways.see_to(machine, sight);
                 }
             }
@@ -226,7 +234,7 @@ impl WaysCarrier {
         self.next = if from + LOOKS < ways.ways.len() { from + LOOKS } else { 0 };
         for (machine, _) in ways.living(from, LOOKS).filter(|(_, way)| way.has_news(region)) {
             // Acknowledged at the end of the turn, mostly by a write.
-            ways.see_to(machine, Sight { early: false, acknowledges: false });
+            ways.see_to(machine, Sight { thread: self.own.worker, early: false, acknowledges: false });
             self.use_way(machine);
         }
     }
@@ -243,53 +251,61 @@ impl WaysCarrier {
         if !mailbox.has_some() {
             return Ok(());
         }
-        let mut mail = mailbox.take(std::mem::take(&mut self.mail));
-        for frame in mail.drain(..).filter(|frame| !record::is_shut_out(frame.pair.from.machine)) {
-            let from = frame.pair.from;
+        self.is_busy = true;
+        let mut mail = std::mem::take(&mut self.mail);
+        mailbox.take(&mut mail);
+        for (from, head, data) in mail.frames().filter(|(from, ..)| !record::is_shut_out(from.machine)) {
             // The dealing thread has checked that there is such a thread.
             let place = self.first[usize::from(from.machine)] + usize::from(from.worker);
-            self.sort(place, frame).map_err(|violation| (place, violation))?;
+            let letter = Letter { head, data: self.buffers.copy(data) };
+            self.sort(place, letter).map_err(|violation| (place, violation))?;
         }
         self.mail = mail;
         Ok(())
     }
 
-    fn sort(&mut self, place: usize, frame: Frame<Letter>) -> Result<(), Violation> {
-        let Frame { pair: Pair { from, .. }, bytes, body } = frame;
-        let stamp = Stamp { number: body.head.number, after: None };
+    fn sort(&mut self, place: usize, letter: Letter) -> Result<(), Violation> {
+        let (from, bytes) = (self.peers[place], frame_bytes(letter.data.len()));
+        let stamp = Stamp { number: letter.head.number, after: None };
         let mut ready = std::mem::take(&mut self.ready);
-        self.order.receive(from, (Route::Machine, stamp), (body, bytes), 0, &mut ready).map_err(breach)?;
+        self.order.receive(from, (Route::Machine, stamp), (letter, bytes), 0, &mut ready).map_err(breach)?;
         for letter in ready.drain(..) {
             let Head { kind, given, .. } = letter.head;
             let pair = self.pair_to(from);
             for (allowance, given) in self.allowances.iter_mut().zip(given).filter(|(_, given)| *given > 0) {
                 allowance.give(pair, given as usize).map_err(breach)?;
             }
-            let exchange = self.exchanges.entry(place).or_default();
             if kind == Kind::Credit {
                 continue;
             }
-            match (exchange.take(letter)?, kind) {
+            let exchange = self.exchanges[place].get_or_insert_default();
+            match (exchange.take(letter, &mut self.buffers)?, kind) {
                 (false, _) => self.owing.push(place),
                 (true, Kind::Answer) => self.answers += 1,
-                (true, _) => drop(self.requests.insert(place)),
+                (true, _) => self.note_requests(place),
             }
         }
         self.ready = ready;
         Ok(())
     }
 
+    fn note_requests(&mut self, place: usize) {
+        if let Err(at) = self.requests.binary_search(&place) {
+            self.requests.insert(at, place);
+        }
+    }
+
     fn receive(&mut self, kind: Kind, place: usize, into: &mut Buffer) -> Option<u32> {
-        let exchange = self.exchanges.get_mut(&place)?;
+        let exchange = self.exchanges[place].as_mut()?;
         let incoming = &mut exchange.incoming[kind as usize];
-        let note = incoming.next(into)?;
-        match kind {
-            Kind::Answer => {
-                exchange.awaited -= 1;
-                self.answers -= 1;
-            }
-            _ if incoming.is_empty() => drop(self.requests.remove(&place)),
-            _ => {}
+        let note = incoming.next(into, &mut self.buffers)?;
+        if kind == Kind::Answer {
+            exchange.awaited -= 1;
+            self.answers -= 1;
+        } else if incoming.is_empty()
+            && let Ok(at) = self.requests.binary_search(&place)
+        {
+            self.requests.remove(at);
         }
         if exchange.owes_credit() {
             self.owing.push(place);
@@ -309,10 +325,13 @@ impl WaysCarrier {
 
     /// Sees to the ways that were used.
     fn see_to_used(&mut self, early: bool) {
-        let ways = &self.ways;
+        let (ways, is_used) = (&self.ways, &mut self.is_used);
+        let sight = Sight { thread: self.own.worker, early, acknowledges: true };
         self.used.retain(|machine| {
-            ways.see_to(*machine, Sight { early, acknowledges: true });
-            ways.way(*machine).is_some_and(super::way::Way::is_in_arrears)
+            ways.see_to(*machine, sight);
+            let is_used = &mut is_used[usize::from(*machine)];
+            *is_used = ways.way(*machine).is_some_and(Way::is_in_arrears);
+            *is_used
         });
         // This thread may compute for long before it comes again.
         if !self.used.is_empty() {
@@ -366,7 +385,7 @@ unsafe impl Carrier for WaysCarrier {
     }
 
     fn send(&mut self, place: usize, batch: &mut Buffer, requests: u32) {
-        self.exchanges.entry(place).or_default().awaited += 1;
+        self.exchange(place).awaited += 1;
         self.send_on(Role::Client, place, batch, requests);
     }
 
@@ -375,7 +394,8 @@ unsafe impl Carrier for WaysCarrier {
     }
 
     fn find_requests(&self, from: usize) -> Option<usize> {
-        self.requests.range(from..).copied().find(|place| self.may_serve(*place))
+        let first = self.requests.partition_point(|place| *place < from);
+        self.requests[first..].iter().copied().find(|place| self.may_serve(*place))
     }
 
     fn receive_requests(&mut self, place: usize, into: &mut Buffer) -> Option<u32> {
@@ -403,18 +423,18 @@ unsafe impl Carrier for WaysCarrier {
 
     fn flush(&mut self) {
         for place in std::mem::take(&mut self.owing) {
-            if self.exchanges.get(&place).is_some_and(Exchange::owes_credit) {
+            if self.exchanges[place].as_ref().is_some_and(|exchange| exchange.owes_credit()) {
                 self.add(place, Kind::Credit, Part::Whole, (&[], 0), 0);
             }
         }
-        let early = self.is_idle.take();
+        let early = self.is_idle.take() || !std::mem::take(&mut self.is_busy);
         if !self.used.is_empty() {
             self.see_to_used(early);
         }
     }
 
     fn has_work(&self) -> bool {
-        let could_send = |machine: &u16| self.ways.way(*machine).is_some_and(super::way::Way::could_send);
+        let could_send = |machine: &u16| self.ways.way(*machine).is_some_and(Way::could_send);
         if self.used.iter().any(could_send) {
             self.is_idle.set(true);
             return true;
@@ -427,16 +447,17 @@ unsafe impl Carrier for WaysCarrier {
     }
 
     fn lose(&mut self, machine: u16) {
-        self.ways.way(machine).into_iter().for_each(super::way::Way::lose);
+        self.ways.lose(machine);
         let peers = &self.peers;
         let is_lost = |place: &usize| peers[*place].machine == machine;
-        self.exchanges.retain(|place, _| !is_lost(place));
+        (0..peers.len()).filter(is_lost).for_each(|place| self.exchanges[place] = None);
         self.requests.retain(|place| !is_lost(place));
-        let count = |exchange: &Exchange| exchange.incoming[Kind::Answer as usize].count();
-        self.answers = self.exchanges.values().map(count).sum();
+        let kept = self.exchanges.iter().flatten();
+        self.answers = kept.map(|exchange| exchange.incoming[Kind::Answer as usize].count()).sum();
         self.stalled.retain(|(_, place)| !is_lost(place));
         self.owing.retain(|place| !is_lost(place));
         self.used.retain(|used| *used != machine);
+        self.is_used[usize::from(machine)] = false;
         self.gate.lose(|(_, place)| is_lost(&place));
         self.order.lose(machine);
         self.allowances.iter_mut().for_each(|allowance| allowance.lose(machine));

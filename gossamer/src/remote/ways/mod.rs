@@ -5,9 +5,8 @@
 //!
 //! 1. `carrier`: called by `trust`: batches of one thread, in pieces, as much as its pairs may have under way
 //! 2. `pair`: one peer at its thread: what waits here, what has come, what was taken
-//! 3. `way`: outbox and ring of two machines, seen to by whoever looks
-//! 4. `wire`: frames in a write
-//! 5. the `Mailbox` of the receiving thread (here), and its `carrier` again
+//! 3. `way`: outbox and ring of two machines, seen to by whoever looks; `outbox`: the frames there; `wire`: their bytes
+//! 4. the `mailbox` of the receiving thread, and its `carrier` again
 //!
 //! To the fabric a way is one more worker, behind all threads of the machine. It has no thread of its own: a thread
 //! that looks deals out what came for all threads and wakes those that sleep. A write wakes the threads that have
@@ -18,7 +17,10 @@
 //! 64 KiB. Order of a pair's frames is that of the outbox, the ring and the mailbox; their numbers are checked by the
 //! receiving thread (`gossamer_ways::ways`). Nothing that a peer sends is trusted, as with rings.
 
+mod arrears;
 mod carrier;
+mod mailbox;
+mod outbox;
 mod pair;
 #[cfg(test)]
 mod tests;
@@ -27,23 +29,25 @@ mod way;
 mod wire;
 
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use comm::{Error, Fabric, MachineId, ReadId, ShareId, WorkerId};
-use gossamer_ways::machine::{Frame, PAIR_BYTES_MAX};
-use gossamer_ways::{Rack, Violation as Breach};
+use gossamer_ways::machine::PAIR_BYTES_MAX;
+use gossamer_ways::{Peer, Rack};
 
 use super::carrier::end_by;
 use super::connections::{self, Connection, SharePath};
 use super::layout::Layout;
 use super::slot::Violation;
 use crate::losses::record;
+use arrears::Arrears;
 pub(super) use carrier::WaysCarrier;
+use mailbox::Mailbox;
 use waker::Doze;
 pub(super) use waker::ServiceWaker;
-use way::{Sight, Way, breach};
-use wire::Letter;
+use way::{Sight, Way};
+use wire::Head;
 
 /// The most bytes of a peer's frames in a mailbox: requests, answers, and credits, of which there are few.
 const PEER_BYTES_MAX: usize = 3 * PAIR_BYTES_MAX;
@@ -60,6 +64,7 @@ pub(crate) struct Ways {
     mailboxes: Vec<Mailbox>,
     /// The most bytes in one of them, if all peers keep to what they may have under way.
     mail_bytes_max: usize,
+    arrears: Arrears,
     doze: Doze,
     /// Times that frames were dealt out.
     dealt: AtomicU64,
@@ -75,14 +80,24 @@ impl Ways {
         let worker = WorkerId(threads[usize::from(own)]);
         let mut ways: Vec<Option<Way>> = threads.iter().map(|_| None).collect();
         for (MachineId(machine), made) in others.iter().zip(fabric.connect_all(&others, worker)?) {
-            let way = Way::new(layout, rack.clone(), own, *machine, Connection::new(made));
+            let way = Way::new(layout, own, *machine, Connection::new(made));
             ways[usize::from(*machine)] = Some(way);
         }
         let mailboxes = (0..threads[usize::from(own)]).map(|_| Mailbox::default()).collect();
         let peers: usize = others.iter().map(|MachineId(other)| usize::from(threads[usize::from(*other)])).sum();
         let mail_bytes_max = peers * PEER_BYTES_MAX;
-        let (fabric, layout, dealt) = (Arc::clone(fabric), Arc::clone(layout), AtomicU64::new(0));
-        Ok(Arc::new(Ways { fabric, layout, rack, own, ways, mailboxes, mail_bytes_max, doze: Doze::default(), dealt }))
+        Ok(Arc::new(Ways {
+            fabric: Arc::clone(fabric),
+            layout: Arc::clone(layout),
+            rack,
+            own,
+            arrears: Arrears::new(ways.len()),
+            ways,
+            mailboxes,
+            mail_bytes_max,
+            doze: Doze::default(),
+            dealt: AtomicU64::new(0),
+        }))
     }
 
     fn way(&self, machine: u16) -> Option<&Way> {
@@ -100,15 +115,23 @@ impl Ways {
         &self.mailboxes[usize::from(thread)]
     }
 
+    /// Adds a frame of a thread of this machine to its way.
+    fn add(&self, from: u16, to: Peer, head: &Head, data: &[u8]) {
+        if let Some(way) = self.way(to.machine) {
+            way.add((from, to.worker), head, data);
+            self.arrears.set(to.machine);
+        }
+    }
+
     /// Sees to the way to a machine, unless another thread does.
     fn see_to(&self, machine: u16, sight: Sight) {
         let Some(way) = self.way(machine) else { return };
         if record::is_shut_out(machine) {
-            return way.lose();
+            return self.lose(machine);
         }
-        match way.see_to(self, self.own, sight) {
+        match way.see_to(self, sight) {
             Ok(false) => {}
-            Ok(true) => self.call_service(),
+            Ok(true) => self.leave_to_service(machine),
             Err(violation) => self.end(way, &violation),
         }
     }
@@ -124,20 +147,6 @@ impl Ways {
         self.dealt.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Has a thread to see to a way, though nothing comes?
-    fn is_in_arrears(&self) -> bool {
-        self.living(0, usize::MAX).any(|(_, way)| way.is_in_arrears())
-    }
-
-    /// Puts a frame into the mailbox of its thread.
-    fn put(&self, frame: Frame<Letter>) -> Result<(), Violation> {
-        if self.mailbox(frame.pair.to.worker).put(frame, self.mail_bytes_max) {
-            Ok(())
-        } else {
-            Err(breach(Breach::TooMuch))
-        }
-    }
-
     /// Wakes a thread of this machine that has something in its mailbox.
     fn wake(&self, thread: u16) -> Result<(), Violation> {
         self.fabric.wake(self.layout.park_word(thread))?;
@@ -145,6 +154,18 @@ impl Ways {
             self.doze.end();
         }
         Ok(())
+    }
+
+    /// Drops what has not left for a machine that is lost.
+    fn lose(&self, machine: u16) {
+        self.way(machine).into_iter().for_each(Way::lose);
+        self.arrears.clear(machine);
+    }
+
+    /// Makes the service thread see to a way.
+    fn leave_to_service(&self, machine: u16) {
+        self.arrears.set(machine);
+        self.call_service();
     }
 
     /// Makes the service thread see to what is left, soon: at once if it sleeps until woken.
@@ -197,65 +218,5 @@ impl SharePath for WayPath {
     fn take(&self, read_id: ReadId, into: &mut [u8]) -> Result<bool, Error> {
         // Asked again and again: it does not keep others from the way.
         self.way()?.try_with_connection(|connection| connection.take(read_id, into)).unwrap_or(Ok(false))
-    }
-}
-
-/// Frames for one thread that it has not looked at.
-#[derive(Default)]
-struct Mailbox {
-    has_some: AtomicBool,
-    mail: Mutex<Mail>,
-}
-
-#[derive(Default)]
-struct Mail {
-    frames: Vec<Frame<Letter>>,
-    bytes: usize,
-}
-
-impl Mailbox {
-    /// `false`: there would be more than so many bytes.
-    fn put(&self, frame: Frame<Letter>, bytes_max: usize) -> bool {
-        let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
-        mail.bytes += frame.bytes;
-        let fits = mail.bytes <= bytes_max;
-        mail.frames.push(frame);
-        drop(mail);
-        // Release, pairs with the Acquire in `has_some`; the frames themselves are under the lock.
-        self.has_some.store(true, Ordering::Release);
-        fits
-    }
-
-    #[inline]
-    fn has_some(&self) -> bool {
-        // Acquire, pairs with the Release in `put`.
-        self.has_some.load(Ordering::Acquire)
-    }
-
-    /// Takes all frames; leaves `empty` in their place.
-    fn take(&self, empty: Vec<Frame<Letter>>) -> Vec<Frame<Letter>> {
-        let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
-        // Relaxed: under the lock. A frame that comes later sets it again.
-        self.has_some.store(false, Ordering::Relaxed);
-        mail.bytes = 0;
-        std::mem::replace(&mut mail.frames, empty)
-    }
-}
-
-/// Threads to be woken, each once.
-#[derive(Default)]
-struct Wakes(Vec<u16>);
-
-impl Wakes {
-    fn add(&mut self, thread: u16) {
-        if self.0.last() != Some(&thread) {
-            self.0.push(thread);
-        }
-    }
-
-    fn each(mut self, mut wake: impl FnMut(u16) -> Result<(), Violation>) -> Result<(), Violation> {
-        self.0.sort_unstable();
-        self.0.dedup();
-        self.0.into_iter().try_for_each(&mut wake)
     }
 }

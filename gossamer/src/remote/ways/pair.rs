@@ -8,10 +8,40 @@ use trust::link::Buffer;
 
 use super::super::slot::{Kind as Part, Violation};
 use super::way::breach;
-use super::wire::{Head, Kind, Letter, frame_bytes};
+use super::wire::{Head, Kind, PIECE_BYTES, frame_bytes};
 
 /// Most memory reserved for a frame before its bytes have come.
 const RESERVED_BYTES_MAX: usize = 1 << 20;
+/// Most buffers that a thread keeps, and the most bytes of one of them.
+const BUFFERS_MAX: usize = 32;
+const BUFFER_BYTES_MAX: usize = 2 * PIECE_BYTES;
+
+/// Piece that has come.
+pub(super) struct Letter {
+    pub(super) head: Head,
+    pub(super) data: Buffer,
+}
+
+/// Buffers of a thread to be used again: a frame that comes takes one, and gives it back when it is taken.
+#[derive(Default)]
+pub(super) struct Buffers(Vec<Buffer>);
+
+impl Buffers {
+    /// Returns a buffer with these bytes.
+    pub(super) fn copy(&mut self, data: &[u8]) -> Buffer {
+        let mut buffer = self.0.pop().unwrap_or_default();
+        buffer.set_len(data.len());
+        buffer.bytes_mut().copy_from_slice(data);
+        buffer
+    }
+
+    fn give_back(&mut self, mut buffer: Buffer) {
+        buffer.trim(BUFFER_BYTES_MAX);
+        if self.0.len() < BUFFERS_MAX {
+            self.0.push(buffer);
+        }
+    }
+}
 
 /// State of a peer with which a thread has exchanged a frame. Arrays have requests first, then answers.
 #[derive(Default)]
@@ -50,13 +80,13 @@ struct Received {
 
 impl Exchange {
     /// Takes a letter of requests or answers. Returns whether a frame is complete with it.
-    pub(super) fn take(&mut self, letter: Letter) -> Result<bool, Violation> {
+    pub(super) fn take(&mut self, letter: Letter, buffers: &mut Buffers) -> Result<bool, Violation> {
         let incoming = &mut self.incoming[letter.head.kind as usize];
         // Also before its last piece: what is not complete has no other bound.
         if letter.head.kind == Kind::Answer && incoming.frames.len() as u64 >= self.awaited {
             return Err(Violation::new("an answer to nothing"));
         }
-        incoming.take(letter)
+        incoming.take(letter, buffers)
     }
 
     /// Returns the bytes taken that the peer has not been told of, and counts them as told.
@@ -71,7 +101,7 @@ impl Exchange {
 }
 
 impl Incoming {
-    fn take(&mut self, letter: Letter) -> Result<bool, Violation> {
+    fn take(&mut self, letter: Letter, buffers: &mut Buffers) -> Result<bool, Violation> {
         let Letter { head: Head { part, len, note, total, .. }, data } = letter;
         let bytes = frame_bytes(len as usize);
         if self.kept + self.owed + bytes > PAIR_BYTES_MAX {
@@ -96,6 +126,7 @@ impl Incoming {
                 }
                 frame.set_len(now);
                 frame.bytes_mut()[before..].copy_from_slice(data.bytes());
+                buffers.give_back(data);
                 if part == Part::Piece {
                     self.partial = Some((whole, frame));
                     self.owed += bytes;
@@ -119,11 +150,11 @@ impl Incoming {
     }
 
     /// Takes the oldest complete frame, and returns its note.
-    pub(super) fn next(&mut self, into: &mut Buffer) -> Option<u32> {
+    pub(super) fn next(&mut self, into: &mut Buffer, buffers: &mut Buffers) -> Option<u32> {
         let Received { frame, note, bytes } = self.frames.pop_front()?;
         self.kept -= bytes;
         self.owed += bytes;
-        *into = frame;
+        buffers.give_back(std::mem::replace(into, frame));
         Some(note)
     }
 }
@@ -141,25 +172,25 @@ mod tests {
 
     #[test]
     fn pieces_are_put_together_and_owed() {
-        let (mut exchange, mut into) = (Exchange::default(), Buffer::default());
-        assert_eq!(exchange.take(letter(Kind::Request, Part::Piece, 16, 24)).ok(), Some(false));
+        let (mut exchange, mut into, buffers) = (Exchange::default(), Buffer::default(), &mut Buffers::default());
+        assert_eq!(exchange.take(letter(Kind::Request, Part::Piece, 16, 24), buffers).ok(), Some(false));
         assert_eq!((exchange.give(), exchange.incoming[0].is_empty()), ([frame_bytes(16) as u32, 0], true));
-        assert_eq!(exchange.take(letter(Kind::Request, Part::Last, 8, 24)).ok(), Some(true));
-        assert_eq!(exchange.take(letter(Kind::Request, Part::Whole, 4, 4)).ok(), Some(true));
+        assert_eq!(exchange.take(letter(Kind::Request, Part::Last, 8, 24), buffers).ok(), Some(true));
+        assert_eq!(exchange.take(letter(Kind::Request, Part::Whole, 4, 4), buffers).ok(), Some(true));
         assert_eq!(exchange.give(), [0, 0], "nobody has taken it");
-        assert_eq!(exchange.incoming[0].next(&mut into), Some(3));
+        assert_eq!(exchange.incoming[0].next(&mut into, buffers), Some(3));
         assert_eq!(into.bytes(), [[16; 8], [16; 8], [8; 8]].concat());
         assert_eq!(exchange.give(), [frame_bytes(8) as u32, 0]);
-        assert_eq!((exchange.incoming[0].next(&mut into), into.bytes()), (Some(3), &[4; 4][..]));
-        assert_eq!(exchange.incoming[0].next(&mut into), None);
+        assert_eq!((exchange.incoming[0].next(&mut into, buffers), into.bytes()), (Some(3), &[4; 4][..]));
+        assert_eq!(exchange.incoming[0].next(&mut into, buffers), None);
     }
 
     #[test]
     fn a_peer_that_lies_is_refused() {
         let refused = |letters: &[(Kind, Part, usize, u64)], text: &str| {
             let mut exchange = Exchange { awaited: 1, ..Exchange::default() };
-            let taken =
-                letters.iter().map(|(kind, part, len, total)| exchange.take(letter(*kind, *part, *len, *total)));
+            let mut take = |letter| exchange.take(letter, &mut Buffers::default());
+            let taken = letters.iter().map(|(kind, part, len, total)| take(letter(*kind, *part, *len, *total)));
             let violation = taken.filter_map(Result::err).next().expect(text);
             assert!(violation.0.contains(text), "{violation}");
         };

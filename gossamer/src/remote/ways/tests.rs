@@ -207,6 +207,27 @@ fn a_full_ring_holds_up_frames_until_the_service_thread_has_looked() {
     }
 }
 
+/// Frames that have to wait for those in flight leave at the end of the next turn in which nothing comes: the thread
+/// may poll for long before it sleeps.
+#[test]
+fn frames_in_waiting_leave_in_a_turn_that_brings_nothing() {
+    let machines = machines(&[1, 1]);
+    let (mut client, mut trustee) = (carrier(&machines[0], 0), carrier(&machines[1], 0));
+    let way = ways(&machines[0]).way(1).unwrap();
+    client.send(0, &mut buffer(b"first"), 1);
+    turn(&mut client);
+    assert!(!way.has_unsent());
+    client.send(0, &mut buffer(b"second"), 2);
+    turn(&mut client);
+    assert!(way.has_unsent(), "the first one is in flight");
+    turn(&mut client);
+    assert!(!way.has_unsent());
+    turn(&mut trustee);
+    assert_eq!(request(&mut trustee, 0), Some((b"first".to_vec(), 1)));
+    trustee.answer(0, &mut buffer(&[]), 0);
+    assert_eq!(request(&mut trustee, 0), Some((b"second".to_vec(), 2)));
+}
+
 /// A thread that has the lock of a way and does not come on keeps nobody waiting, and is told of what others leave.
 #[test]
 fn nobody_waits_for_a_thread_that_has_the_lock() {
@@ -262,9 +283,9 @@ fn a_peer_that_lies_is_refused() {
             });
         }
         let to = ways(&machines[1]);
-        let sight = Sight { early: false, acknowledges: true };
+        let sight = Sight { thread: 0, early: false, acknowledges: true };
         let mut receiver = carrier(&machines[1], 0);
-        let outcome = to.way(0).unwrap().see_to(to, 1, sight).map(drop);
+        let outcome = to.way(0).unwrap().see_to(to, sight).map(drop);
         let outcome = outcome.and_then(|()| receiver.sort_mail().map_err(|(_, violation)| violation));
         let violation = outcome.expect_err(text);
         assert!(violation.0.contains(text), "{violation}");

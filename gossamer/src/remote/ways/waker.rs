@@ -79,12 +79,12 @@ unsafe impl Waker for ServiceWaker {
         let (worker, offset) = (WorkerId(thread), ways.layout.park_word(thread));
         let limit = limit.unwrap_or(Duration::MAX);
         let dealt = ways.dealt.load(Ordering::Relaxed);
-        if self.dealt.swap(dealt, Ordering::Relaxed) != dealt || ways.is_in_arrears() {
+        if self.dealt.swap(dealt, Ordering::Relaxed) != dealt || !ways.arrears.is_empty() {
             return self.doze(worker, limit.min(DOZE), is_idle);
         }
         // A thread that leaves something wakes by the park word, and what it leaves is looked for after the word says
         // that this thread sleeps.
-        let mut is_idle = || is_idle() && !ways.is_in_arrears();
+        let mut is_idle = || is_idle() && ways.arrears.is_empty();
         if let Err(error) = ways.fabric.park(worker, offset, limit, &mut is_idle) {
             fate::end(&format!("the service thread cannot sleep: {error}"));
         }

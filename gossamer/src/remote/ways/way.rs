@@ -17,17 +17,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use comm::{Region, WORD_BYTES};
-use gossamer_ways::machine::{Frame, Inbox, Outbox, WRITES_MAX, Write};
+use gossamer_ways::machine::WRITES_MAX;
 use gossamer_ways::news::SharedLock;
-use gossamer_ways::{Rack, Violation as Breach};
+use gossamer_ways::{Pair, Peer, Violation as Breach};
 use trust::link::Buffer;
 
 use super::super::connections::Connection;
 use super::super::layout::Layout;
 use super::super::slot::Violation;
 use super::super::stream::{FrameStream, Offsets};
-use super::wire::{self, Letter};
-use super::{Wakes, Ways};
+use super::Ways;
+use super::mailbox::Delivery;
+use super::outbox::{Outbox, Outgoing, Threads};
+use super::wire::{self, Head};
 use crate::Place;
 
 /// Passes of a thread that others leave work to, before it leaves the rest.
@@ -36,6 +38,8 @@ const PASSES_MAX: usize = 4;
 /// How a thread sees to a way.
 #[derive(Clone, Copy)]
 pub(super) struct Sight {
+    /// The own thread, which need not be woken for its frames.
+    pub(super) thread: u16,
     /// All that is there leaves as long as the ring has room, though others are in flight.
     pub(super) early: bool,
     /// All that has been taken is acknowledged.
@@ -48,7 +52,7 @@ pub(super) struct Way {
     lock: SharedLock,
     /// For the holder of the lock, and for accesses to shares.
     line: Mutex<Line>,
-    outbox: Mutex<Outbox<Letter>>,
+    outbox: Mutex<Outbox>,
     /// Bytes in the outbox.
     unsent: AtomicUsize,
     /// The ring at the other machine had no room for them.
@@ -64,13 +68,14 @@ pub(super) struct Way {
 pub(super) struct Line {
     pub(super) connection: Connection,
     stream: FrameStream,
-    inbox: Inbox<Letter>,
     incoming: Buffer,
-    outgoing: Buffer,
+    outgoing: Outgoing,
+    /// Threads of this machine for which frames have come.
+    receivers: Threads,
 }
 
 impl Way {
-    pub(super) fn new(layout: &Layout, rack: Rack, own: u16, machine: u16, connection: Connection) -> Way {
+    pub(super) fn new(layout: &Layout, own: u16, machine: u16, connection: Connection) -> Way {
         let offsets = Offsets {
             from: layout.way_ring(own, machine),
             to: layout.way_ring(machine, own),
@@ -81,9 +86,9 @@ impl Way {
         let line = Line {
             connection,
             stream: FrameStream::new(Layout::WAY, offsets),
-            inbox: Inbox::new(rack),
             incoming: Buffer::default(),
-            outgoing: Buffer::default(),
+            outgoing: Outgoing::default(),
+            receivers: Threads::default(),
         };
         Way {
             machine,
@@ -98,10 +103,10 @@ impl Way {
         }
     }
 
-    /// Adds a frame behind all others.
-    pub(super) fn add(&self, frame: Frame<Letter>) {
+    /// Adds a frame from one thread to another, behind all others.
+    pub(super) fn add(&self, ends: (u16, u16), head: &Head, data: &[u8]) {
         let mut outbox = self.outbox();
-        outbox.add(frame);
+        outbox.add(ends, head, data);
         self.unsent.store(outbox.bytes(), Ordering::Relaxed);
     }
 
@@ -140,13 +145,13 @@ impl Way {
         }
         if self.lock.give_back() {
             // Another thread has left it to this one, which may compute before it looks here.
-            ways.call_service();
+            ways.leave_to_service(self.machine);
         }
         true
     }
 
     /// Takes what has come, sends what is due, unless another thread does. Returns whether work was left to nobody.
-    pub(super) fn see_to(&self, ways: &Ways, own: u16, sight: Sight) -> Result<bool, Violation> {
+    pub(super) fn see_to(&self, ways: &Ways, sight: Sight) -> Result<bool, Violation> {
         if !self.lock.try_take() {
             return Ok(false);
         }
@@ -154,7 +159,7 @@ impl Way {
         for _ in 0..PASSES_MAX {
             // Another thread reads a share by this way: the caller comes again.
             let Some(mut line) = self.try_line() else { break };
-            self.pass(&mut line, ways, own, sight)?;
+            self.pass(&mut line, ways, sight)?;
             drop(line);
             if !self.lock.has_more_or_give_back() {
                 std::mem::forget(held);
@@ -165,68 +170,74 @@ impl Way {
         Ok(self.lock.give_back())
     }
 
-    fn pass(&self, line: &mut Line, ways: &Ways, own: u16, sight: Sight) -> Result<(), Violation> {
-        let Line { connection, stream, inbox, incoming, outgoing } = line;
+    fn pass(&self, line: &mut Line, ways: &Ways, sight: Sight) -> Result<(), Violation> {
+        // Before the outbox is looked at: a frame that is added behind the look sets it anew.
+        ways.arrears.clear(self.machine);
         let region = ways.fabric.region();
-        let mut wakes = Wakes::default();
         for _ in 0..WRITES_MAX {
-            if stream.receive(region, incoming)?.is_none() {
+            if line.stream.receive(region, &mut line.incoming)?.is_none() {
                 break;
             }
-            let number = stream.consumed();
             // Release, pairs with the Acquire in `has_news`.
-            self.taken.store(number, Ordering::Release);
+            self.taken.store(line.stream.consumed(), Ordering::Release);
             self.owes_ack.store(true, Ordering::Relaxed);
-            let frames = wire::frames(incoming.bytes(), self.machine, own)?;
-            inbox.arrive(Write { number, frames }).map_err(breach)?;
-        }
-        while !inbox.is_empty() {
             ways.note_dealt();
-            for frame in inbox.deal() {
-                wakes.add(frame.pair.to.worker);
-                ways.put(frame)?;
-            }
+            self.deal(ways, line.incoming.bytes(), &mut line.receivers)?;
         }
-        let has_room = self.send(stream, connection, outgoing, ways, sight)?;
+        // A thread that adds something meanwhile finds the lock taken, and this one comes again.
+        let has_room = !self.has_unsent() || self.send(line, ways, sight.early)?;
+        let Line { connection, stream, receivers, .. } = line;
         if sight.acknowledges && stream.owes_any_ack() {
             stream.acknowledge(connection)?;
         }
         self.owes_ack.store(stream.owes_any_ack(), Ordering::Relaxed);
         self.is_full.store(!has_room, Ordering::Relaxed);
         connection.flush()?;
-        wakes.each(|thread| ways.wake(thread))
+        if self.is_in_arrears() {
+            ways.arrears.set(self.machine);
+        }
+        receivers.wake(|thread| if thread == sight.thread { Ok(()) } else { ways.wake(thread) })
     }
 
-    /// Sends what is due. Returns whether there is room for more.
-    fn send(
-        &self,
-        stream: &mut FrameStream,
-        connection: &Connection,
-        outgoing: &mut Buffer,
-        ways: &Ways,
-        sight: Sight,
-    ) -> Result<bool, Violation> {
+    /// Puts the frames of a write into the mailboxes of their threads.
+    fn deal(&self, ways: &Ways, mut write: &[u8], receivers: &mut Threads) -> Result<(), Violation> {
+        let mut open: Option<(u16, Delivery<'_>)> = None;
+        while let Some(piece) = wire::next(&mut write)? {
+            let from = Peer { machine: self.machine, worker: piece.from };
+            let to = Peer { machine: ways.own, worker: piece.to };
+            ways.rack.check(Pair { from, to }).map_err(breach)?;
+            drop(open.take_if(|(thread, _)| *thread != to.worker));
+            let (_, delivery) = open.get_or_insert_with(|| {
+                receivers.add(to.worker);
+                (to.worker, ways.mailbox(to.worker).open())
+            });
+            if !delivery.put(from, &piece, ways.mail_bytes_max) {
+                return Err(breach(Breach::TooMuch));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what is due; with `early`, all that there is room for. Returns whether there is room for more.
+    fn send(&self, line: &mut Line, ways: &Ways, early: bool) -> Result<bool, Violation> {
+        let Line { connection, stream, outgoing, .. } = line;
         let region = ways.fabric.region();
         loop {
             let acknowledged = stream.hear(region)?;
             let has_room = stream.can_send(region)?;
-            let write = {
+            let leaves = {
                 let mut outbox = self.outbox();
                 outbox.acknowledge(acknowledged).map_err(breach)?;
-                let write = if sight.early { outbox.take_early() } else { outbox.take() };
+                let leaves = outbox.take(early, outgoing);
                 self.unsent.store(outbox.bytes(), Ordering::Relaxed);
-                write
+                leaves
             };
-            let Some(write) = write else { return Ok(has_room) };
-            outgoing.set_len(0);
-            let mut wakes = Wakes::default();
-            for frame in &write.frames {
-                wire::append(frame, outgoing);
-                wakes.add(frame.pair.to.worker);
+            if !leaves {
+                return Ok(has_room);
             }
             // It fits a slot, and there is one: the ring has as many as an outbox has in flight.
-            stream.send(region, connection, outgoing, write.frames.len() as u32)?;
-            wakes.each(|thread| Ok(connection.wake(ways.layout.park_word(thread))?))?;
+            stream.send(region, connection, &mut outgoing.data, outgoing.frames)?;
+            outgoing.receivers.wake(|thread| Ok(connection.wake(ways.layout.park_word(thread))?))?;
         }
     }
 
@@ -236,11 +247,11 @@ impl Way {
         self.unsent.store(0, Ordering::Relaxed);
         self.owes_ack.store(false, Ordering::Relaxed);
         if let Some(mut line) = self.try_line() {
-            (line.incoming, line.outgoing) = (Buffer::default(), Buffer::default());
+            (line.incoming, line.outgoing) = (Buffer::default(), Outgoing::default());
         }
     }
 
-    fn outbox(&self) -> MutexGuard<'_, Outbox<Letter>> {
+    fn outbox(&self) -> MutexGuard<'_, Outbox> {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -12,8 +12,7 @@
 //!
 //! Invariant: a head is read from a copy and checked as a whole before any of it is used.
 
-use gossamer_ways::machine::{Frame, PAIR_BYTES_MAX};
-use gossamer_ways::{Pair, Peer};
+use gossamer_ways::machine::PAIR_BYTES_MAX;
 use trust::link::Buffer;
 
 use super::super::slot::{FRAME_BYTES_MAX as WHOLE_BYTES_MAX, Kind as Part, Violation};
@@ -56,10 +55,13 @@ pub(super) struct Head {
     pub(super) given: [u32; 2],
 }
 
-/// Piece with its head.
-pub(super) struct Letter {
+/// Piece in a write.
+pub(super) struct Piece<'a> {
+    /// Threads of the two machines; not checked.
+    pub(super) from: u16,
+    pub(super) to: u16,
     pub(super) head: Head,
-    pub(super) data: Buffer,
+    pub(super) data: &'a [u8],
 }
 
 /// Returns the bytes of a piece in a write.
@@ -67,12 +69,12 @@ pub(super) fn frame_bytes(len: usize) -> usize {
     HEAD_BYTES + len.next_multiple_of(8)
 }
 
-/// Appends a frame to a write.
-pub(super) fn append(frame: &Frame<Letter>, write: &mut Buffer) {
-    let Head { kind, part, len, note, total, number, given } = frame.body.head;
+/// Appends a piece to a write, with a head of its length.
+pub(super) fn append(write: &mut Buffer, (from, to): (u16, u16), head: &Head, data: &[u8]) {
+    let Head { kind, part, len, note, total, number, given } = *head;
     let mut head = [0; HEAD_BYTES];
-    head[..2].copy_from_slice(&frame.pair.from.worker.to_ne_bytes());
-    head[2..4].copy_from_slice(&frame.pair.to.worker.to_ne_bytes());
+    head[..2].copy_from_slice(&from.to_ne_bytes());
+    head[2..4].copy_from_slice(&to.to_ne_bytes());
     head[4] = kind as u8;
     head[5] = part as u8;
     head[8..12].copy_from_slice(&len.to_ne_bytes());
@@ -82,7 +84,6 @@ pub(super) fn append(frame: &Frame<Letter>, write: &mut Buffer) {
     head[32..36].copy_from_slice(&given[0].to_ne_bytes());
     head[36..].copy_from_slice(&given[1].to_ne_bytes());
     let start = write.len();
-    let data = frame.body.data.bytes();
     write.set_len(start + frame_bytes(data.len()));
     let bytes = &mut write.bytes_mut()[start..];
     let (to_head, rest) = bytes.split_at_mut(HEAD_BYTES);
@@ -92,27 +93,19 @@ pub(super) fn append(frame: &Frame<Letter>, write: &mut Buffer) {
     pad.fill(0);
 }
 
-/// Returns the frames of a write from machine `from` to machine `to`.
-pub(super) fn frames(write: &[u8], from: u16, to: u16) -> Result<Vec<Frame<Letter>>, Violation> {
-    let mut frames = Vec::new();
-    let mut rest = write;
-    while let Some((head, behind)) = rest.split_first_chunk::<HEAD_BYTES>() {
-        let u16_at = |at: usize| u16::from_ne_bytes([head[at], head[at + 1]]);
-        let pair =
-            Pair { from: Peer { machine: from, worker: u16_at(0) }, to: Peer { machine: to, worker: u16_at(2) } };
-        let head = decode(head)?;
-        let len = head.len as usize;
-        let padded = len.next_multiple_of(8);
-        if behind.len() < padded {
-            return Err(Violation::new(format!("a piece of {len} bytes, of which {} are there", behind.len())));
-        }
-        let mut data = Buffer::default();
-        data.set_len(len);
-        data.bytes_mut().copy_from_slice(&behind[..len]);
-        frames.push(Frame { pair, bytes: HEAD_BYTES + padded, body: Letter { head, data } });
-        rest = &behind[padded..];
-    }
-    if rest.is_empty() { Ok(frames) } else { Err(Violation::new("a write that ends within a head")) }
+/// Takes the first piece off a write; `None`: there is none left.
+pub(super) fn next<'a>(write: &mut &'a [u8]) -> Result<Option<Piece<'a>>, Violation> {
+    let Some((head, behind)) = write.split_first_chunk::<HEAD_BYTES>() else {
+        return if write.is_empty() { Ok(None) } else { Err(Violation::new("a write that ends within a head")) };
+    };
+    let u16_at = |at: usize| u16::from_ne_bytes([head[at], head[at + 1]]);
+    let (from, to, head) = (u16_at(0), u16_at(2), decode(head)?);
+    let len = head.len as usize;
+    let Some((padded, rest)) = behind.split_at_checked(len.next_multiple_of(8)) else {
+        return Err(Violation::new(format!("a piece of {len} bytes, of which {} are there", behind.len())));
+    };
+    *write = rest;
+    Ok(Some(Piece { from, to, head, data: &padded[..len] }))
 }
 
 fn decode(bytes: &[u8; HEAD_BYTES]) -> Result<Head, Violation> {
@@ -147,20 +140,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn letter(number: u64, data: &[u8], total: u64, part: Part) -> Letter {
-        let head = Head {
-            kind: Kind::Answer,
-            part,
-            len: data.len() as u32,
-            note: 9,
-            total,
-            number,
-            given: [number as u32, u32::MAX],
-        };
-        let mut buffer = Buffer::default();
-        buffer.set_len(data.len());
-        buffer.bytes_mut().copy_from_slice(data);
-        Letter { head, data: buffer }
+    fn head(number: u64, len: usize, total: u64, part: Part) -> Head {
+        Head { kind: Kind::Answer, part, len: len as u32, note: 9, total, number, given: [number as u32, u32::MAX] }
+    }
+
+    /// Returns the pieces of a write.
+    fn pieces(mut write: &[u8]) -> Result<Vec<Piece<'_>>, Violation> {
+        std::iter::from_fn(|| next(&mut write).transpose()).collect()
     }
 
     proptest! {
@@ -168,24 +154,23 @@ mod tests {
         fn what_is_appended_is_found(sizes in prop::collection::vec((0..PIECE_BYTES, any::<(u16, u16)>()), 0..8)) {
             let mut write = Buffer::default();
             let mut sent = Vec::new();
-            for (number, (size, (from, to))) in (1..).zip(sizes) {
+            for (number, (size, ends)) in (1..).zip(sizes) {
                 let data: Vec<u8> = (0..size).map(|at| (at as u64 + number) as u8).collect();
                 let (part, total) = match number % 3 {
                     0 => (Part::Whole, size as u64),
                     1 => (Part::Last, size as u64 + 7),
                     _ => (if size == 0 { Part::Whole } else { Part::Piece }, if size == 0 { 0 } else { 1 << 40 }),
                 };
-                let pair = Pair { from: Peer { machine: 3, worker: from }, to: Peer { machine: 5, worker: to } };
-                let frame = Frame { pair, bytes: frame_bytes(size), body: letter(number, &data, total, part) };
-                append(&frame, &mut write);
-                sent.push(frame);
+                let head = head(number, size, total, part);
+                let before = write.len();
+                append(&mut write, ends, &head, &data);
+                prop_assert_eq!(write.len() - before, frame_bytes(size));
+                sent.push((ends, head, data));
             }
-            let found = frames(write.bytes(), 3, 5).unwrap();
+            let found = pieces(write.bytes()).unwrap();
             prop_assert_eq!(found.len(), sent.len());
-            prop_assert_eq!(found.iter().map(|frame| frame.bytes).sum::<usize>(), write.len());
-            for (found, sent) in found.iter().zip(&sent) {
-                prop_assert_eq!((found.pair, found.bytes, found.body.head), (sent.pair, sent.bytes, sent.body.head));
-                prop_assert_eq!(found.body.data.bytes(), sent.body.data.bytes());
+            for (found, (ends, head, data)) in found.iter().zip(&sent) {
+                prop_assert_eq!(((found.from, found.to), found.head, found.data), (*ends, *head, &data[..]));
             }
         }
 
@@ -203,20 +188,19 @@ mod tests {
                     head[17..24].fill(0);
                 });
             }
-            if let Ok(frames) = frames(&bytes, 0, 1) {
-                prop_assert_eq!(frames.iter().map(|frame| frame.bytes).sum::<usize>(), bytes.len());
+            if let Ok(pieces) = pieces(&bytes) {
+                prop_assert_eq!(pieces.iter().map(|piece| frame_bytes(piece.data.len())).sum::<usize>(), bytes.len());
             }
         }
     }
 
     #[test]
     fn heads_that_make_no_sense_are_refused() {
-        let pair = Pair { from: Peer { machine: 0, worker: 0 }, to: Peer { machine: 1, worker: 0 } };
         let refused = |change: fn(&mut [u8]), text: &str| {
             let mut write = Buffer::default();
-            append(&Frame { pair, bytes: frame_bytes(8), body: letter(1, &[7; 8], 8, Part::Whole) }, &mut write);
+            append(&mut write, (0, 0), &head(1, 8, 8, Part::Whole), &[7; 8]);
             change(write.bytes_mut());
-            let violation = frames(write.bytes(), 0, 1).err().expect(text);
+            let violation = pieces(write.bytes()).err().expect(text);
             assert!(violation.0.contains(text), "{violation}");
         };
         refused(|bytes| bytes[4] = 3, "unknown kind 3");
@@ -225,6 +209,6 @@ mod tests {
         refused(|bytes| bytes[4] = 2, "of a Credit");
         refused(|bytes| (bytes[8], bytes[16]) = (9, 9), "a piece of 9 bytes, of which 8 are there");
         refused(|bytes| (bytes[9], bytes[17]) = (0x20, 0x20), "a Whole of 8200 bytes");
-        assert!(frames(&[0; HEAD_BYTES - 1], 0, 1).is_err_and(|violation| violation.0.contains("within a head")));
+        assert!(pieces(&[0; HEAD_BYTES - 1]).is_err_and(|violation| violation.0.contains("within a head")));
     }
 }
