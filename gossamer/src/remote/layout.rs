@@ -18,6 +18,7 @@
 //! ```text
 //! hellos, start word, park words      as above
 //! acknowledgements  [other machine]
+//! news              [other machine]   count of its writes, one word behind the other: an idle worker looks here alone
 //! rings             [other machine] [0, 1, ..]
 //! ```
 //!
@@ -37,6 +38,7 @@ pub(super) const HELLO_BYTES: usize = 256;
 /// Bytes of a park word with its own cache lines.
 const PARK_BYTES: usize = 128;
 const ACK_BYTES: usize = 8;
+pub(super) const NEWS_BYTES: usize = 8;
 /// Limit of a machine's slots; above it each pair gets fewer.
 const SLOTS_BYTES_MAX: usize = 512 << 20;
 
@@ -150,6 +152,16 @@ impl Layout {
     /// Returns the offset of the count of writes that machine `other` has taken, in the region of `own`.
     pub(super) fn way_ack(&self, own: u16, other: u16) -> usize {
         self.acks(own) + ACK_BYTES * usize::from(other)
+    }
+
+    /// Returns the offset of the counts of the writes of all machines, in the region of `own`.
+    pub(super) fn way_news(&self, own: u16) -> usize {
+        self.way_ack(own, self.machines())
+    }
+
+    /// Returns the offset of the count of the writes of machine `other`, in the region of `own`.
+    pub(super) fn way_news_of(&self, own: u16, other: u16) -> usize {
+        self.way_news(own) + NEWS_BYTES * usize::from(other)
     }
 
     /// Returns the offset of the first slot for the writes of machine `other`, in the region of `own`.
@@ -269,7 +281,8 @@ impl Layout {
 
     /// Returns the offset of the slots.
     fn squares(&self, machine: u16) -> usize {
-        let words = if self.has_ways() { self.workers.len() } else { 2 * self.square(machine, 1) };
+        // With ways an acknowledgement and a count for each machine.
+        let words = 2 * if self.has_ways() { self.workers.len() } else { self.square(machine, 1) };
         self.acks(machine) + (words * ACK_BYTES).next_multiple_of(PARK_BYTES)
     }
 
@@ -378,6 +391,7 @@ mod tests {
                 parts.extend((0..layout.machines()).map(|other| (layout.hello(other), HELLO_BYTES)));
                 parts.extend((0..layout.threads(machine)).map(|thread| (layout.park_word(thread), PARK_BYTES)));
                 parts.extend((0..layout.machines()).map(|other| (layout.way_ack(machine, other), ACK_BYTES)));
+                parts.extend((0..layout.machines()).map(|other| (layout.way_news_of(machine, other), NEWS_BYTES)));
                 let others = (0..layout.machines()).filter(|other| *other != machine);
                 parts.extend(others.map(|other| (layout.way_ring(machine, other), Layout::WAY_BYTES)));
                 parts.sort_unstable();

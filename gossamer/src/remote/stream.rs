@@ -210,7 +210,8 @@ impl FrameStream {
         Ok(written)
     }
 
-    /// Writes the next piece of a frame, from `sent` on. Returns the bytes of the frame written so far.
+    /// Writes the next piece of a frame, from `sent` on, and wakes the peer. Returns the bytes of the frame written so
+    /// far.
     fn write(
         &mut self,
         connection: &Connection,
@@ -218,6 +219,26 @@ impl FrameStream {
         sent: usize,
         note: u32,
     ) -> Result<usize, Violation> {
+        let written = self.put(connection, frame, sent, note)?;
+        connection.wake(self.offsets.park_word)?;
+        Ok(written)
+    }
+
+    /// Sends a frame that fits a slot, for which there is room, to a peer that looks at the word `count` and not at the
+    /// flags.
+    pub(super) fn send_counted(
+        &mut self,
+        connection: &Connection,
+        frame: &mut Buffer,
+        note: u32,
+        count: usize,
+    ) -> Result<(), Violation> {
+        self.put(connection, frame, 0, note)?;
+        connection.write(&self.written.to_ne_bytes(), count)?;
+        Ok(connection.wake(self.offsets.park_word)?)
+    }
+
+    fn put(&mut self, connection: &Connection, frame: &mut Buffer, sent: usize, note: u32) -> Result<usize, Violation> {
         let (total, room) = (frame.len(), self.room());
         let len = (total - sent).min(room);
         let kind = match (sent == 0, sent + len == total) {
@@ -229,7 +250,6 @@ impl FrameStream {
         let trailer = Trailer { consumed: self.consumed, len: len as u32, kind, total: total as u64, note };
         let slot_end = self.slot(self.offsets.to, self.written) + self.slots.bytes;
         slot::seal(frame, sent, &trailer, self.written, |bytes| connection.write(bytes, slot_end - bytes.len()))?;
-        connection.wake(self.offsets.park_word)?;
         self.acknowledged = self.consumed;
         Ok(sent + len)
     }

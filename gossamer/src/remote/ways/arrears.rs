@@ -35,9 +35,10 @@ impl Arrears {
         }
     }
 
-    pub(super) fn has(&self, machine: u16) -> bool {
-        let (word, bit) = self.bit(machine);
-        word.load(Ordering::Relaxed) & bit != 0
+    pub(super) fn machines(&self) -> impl Iterator<Item = u16> {
+        let words = (0u16..).step_by(64).zip(&self.0);
+        let bits = words.map(|(first, word)| (first, word.load(Ordering::Relaxed)));
+        bits.flat_map(|(first, word)| (0..64).filter(move |bit| word & 1 << bit != 0).map(move |bit| first + bit))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -53,10 +54,10 @@ mod tests {
     fn each_machine_has_its_bit() {
         let arrears = Arrears::new(130);
         for machine in [0, 63, 64, 129] {
-            assert!(arrears.is_empty() && !arrears.has(machine));
+            assert!(arrears.is_empty() && arrears.machines().next().is_none());
             arrears.set(machine);
             arrears.set(machine);
-            assert!(arrears.has(machine) && !arrears.has(machine ^ 1) && !arrears.is_empty());
+            assert!(arrears.machines().eq([machine]) && !arrears.is_empty());
             arrears.clear(machine);
             arrears.clear(machine);
         }

@@ -220,23 +220,24 @@ impl WaysCarrier {
     /// Looks for writes that have come: the service thread on all ways, and for what others have left.
     fn look(&mut self) {
         let ways = Arc::clone(&self.ways);
-        let region = ways.fabric.region();
         if self.is_service {
             let sight = Sight { thread: self.own.worker, early: true, acknowledges: true };
-            for (machine, way) in ways.living(0, usize::MAX) {
-                if way.has_news(region) || ways.arrears.has(machine) {
-                    ways.see_to(machine, sight);
-                }
-            }
+            ways.arrears.machines().chain(ways.news(0, usize::MAX)).for_each(|machine| ways.see_to(machine, sight));
             return;
         }
         let from = self.next;
         self.next = if from + LOOKS < ways.ways.len() { from + LOOKS } else { 0 };
-        for (machine, _) in ways.living(from, LOOKS).filter(|(_, way)| way.has_news(region)) {
+        for machine in ways.news(from, LOOKS) {
             // Acknowledged at the end of the turn, mostly by a write.
             ways.see_to(machine, Sight { thread: self.own.worker, early: false, acknowledges: false });
             self.use_way(machine);
         }
+    }
+
+    /// Has a write come that this thread has to take before it sleeps?
+    fn has_news(&self) -> bool {
+        let ways = &self.ways;
+        ways.news(0, usize::MAX).filter_map(|machine| ways.way(machine)).any(|way| way.has_news_for_sleeper(ways))
     }
 
     /// Takes what is in the mailbox.
@@ -443,7 +444,7 @@ unsafe impl Carrier for WaysCarrier {
             || self.answers > 0
             || self.find_requests(0).is_some()
             || self.gate.has_work()
-            || self.ways.living(0, usize::MAX).any(|(_, way)| way.has_news_for_sleeper(&self.ways))
+            || self.has_news()
     }
 
     fn lose(&mut self, machine: u16) {

@@ -20,6 +20,7 @@
 mod arrears;
 mod carrier;
 mod mailbox;
+mod news;
 mod outbox;
 mod pair;
 #[cfg(test)]
@@ -44,6 +45,7 @@ use crate::losses::record;
 use arrears::Arrears;
 pub(super) use carrier::WaysCarrier;
 use mailbox::Mailbox;
+use news::News;
 use waker::Doze;
 pub(super) use waker::ServiceWaker;
 use way::{Sight, Way};
@@ -64,6 +66,7 @@ pub(crate) struct Ways {
     mailboxes: Vec<Mailbox>,
     /// The most bytes in one of them, if all peers keep to what they may have under way.
     mail_bytes_max: usize,
+    news: News,
     arrears: Arrears,
     doze: Doze,
     /// Times that frames were dealt out.
@@ -91,6 +94,7 @@ impl Ways {
             layout: Arc::clone(layout),
             rack,
             own,
+            news: News::new(layout, own),
             arrears: Arrears::new(ways.len()),
             ways,
             mailboxes,
@@ -104,11 +108,9 @@ impl Ways {
         self.ways.get(usize::from(machine))?.as_ref()
     }
 
-    /// The ways to machines that were not shut out, some of them: from this one on, at most so many.
-    fn living(&self, from: usize, count: usize) -> impl Iterator<Item = (u16, &Way)> {
-        let ways = (0u16..).zip(&self.ways).skip(from).take(count);
-        ways.filter_map(|(machine, way)| Some((machine, way.as_ref()?)))
-            .filter(|(machine, _)| !record::is_shut_out(*machine))
+    /// The machines with news that were not shut out, of so many from this one on.
+    fn news(&self, from: usize, count: usize) -> impl Iterator<Item = u16> {
+        self.news.find(self.fabric.region(), from, count).filter(|machine| !record::is_shut_out(*machine))
     }
 
     fn mailbox(&self, thread: u16) -> &Mailbox {

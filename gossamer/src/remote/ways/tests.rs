@@ -318,6 +318,56 @@ fn a_peer_that_lies_is_refused() {
     refused("more than may be under way", 1, &[(1..6).flat_map(piece).collect(), (6..10).flat_map(piece).collect()]);
 }
 
+/// A count of writes that have not come ends the program, and not the sleep of all threads that look at it.
+#[test]
+fn a_count_without_its_write_is_refused() {
+    let machines = machines(&[1, 1]);
+    let receiver = carrier(&machines[1], 0);
+    let from = ways(&machines[0]).way(1).unwrap();
+    let word = machines[0].layout.way_news_of(1, 0);
+    from.with_connection(|connection| connection.write(&u64::MAX.to_ne_bytes(), word)).unwrap();
+    assert!(receiver.has_work());
+    let to = ways(&machines[1]);
+    let sight = Sight { thread: 0, early: false, acknowledges: true };
+    let violation = to.way(0).unwrap().see_to(to, sight).unwrap_err();
+    assert!(violation.0.contains("is said to have come, and has not"), "{violation}");
+}
+
+/// Two threads of each of two machines, of which one takes nothing: what waits for it is bounded by what its pairs may
+/// have under way, 64 KiB of requests and as much of answers, whatever is sent. All of it arrives in the end.
+#[test]
+fn an_outbox_holds_no_more_than_its_pairs_may_have_under_way() {
+    let machines = machines(&[2, 2]);
+    let (mut one, mut two) = (carrier(&machines[0], 0), carrier(&machines[0], 1));
+    let (mut three, mut four) = (carrier(&machines[1], 0), carrier(&machines[1], 1));
+    for asker in [&mut three, &mut four] {
+        (0..2).for_each(|place| asker.send(place, &mut buffer(b"ask"), 1));
+        (0..2).for_each(|_| turn(asker));
+    }
+    for owner in [&mut one, &mut two] {
+        turn(owner);
+        for place in 0..2 {
+            assert_eq!(request(owner, place), Some((b"ask".to_vec(), 1)));
+            owner.answer(place, &mut buffer(&bytes(500_000, place)), 0);
+            owner.send(place, &mut buffer(&bytes(500_000, place)), 1);
+            assert!(!owner.can_send(place));
+        }
+    }
+    (0..TURNS).for_each(|_| [&mut one, &mut two].into_iter().for_each(turn));
+    let unsent = ways(&machines[0]).way(1).unwrap().unsent();
+    // Four writes are in the ring.
+    let most = 4 * 2 * PAIR_BYTES_MAX;
+    assert!((most / 4..=most - 3 * PAIR_BYTES_MAX).contains(&unsent), "{unsent} of {most} bytes");
+    for place in 0..2 {
+        for asker in [2, 3] {
+            let carriers = &mut [&mut one, &mut two, &mut three, &mut four];
+            assert!(until(carriers, |carriers| answer(carriers[asker], place)) == (bytes(500_000, asker - 2), 0));
+            assert!(until(carriers, |carriers| request(carriers[asker], place)) == (bytes(500_000, asker - 2), 1));
+            carriers[asker].answer(place, &mut buffer(&[]), 0);
+        }
+    }
+}
+
 /// Nothing of a lost machine is left, and the others go on.
 #[test]
 fn a_lost_machine_frees_its_way() {

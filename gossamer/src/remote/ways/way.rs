@@ -13,10 +13,9 @@
 //!
 //! Invariant: whoever holds the lock runs no code of the program, and waits for no thread of any machine.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-use comm::{Region, WORD_BYTES};
 use gossamer_ways::machine::WRITES_MAX;
 use gossamer_ways::news::SharedLock;
 use gossamer_ways::{Pair, Peer, Violation as Breach};
@@ -57,11 +56,9 @@ pub(super) struct Way {
     unsent: AtomicUsize,
     /// The ring at the other machine had no room for them.
     is_full: AtomicBool,
-    /// Writes taken out of the own ring.
-    taken: AtomicU64,
     owes_ack: AtomicBool,
-    /// First slot of the own ring.
-    ring: usize,
+    /// Word that counts the writes, at the other machine.
+    count: usize,
 }
 
 /// The part of a way that one thread at a time uses.
@@ -97,9 +94,8 @@ impl Way {
             outbox: Mutex::default(),
             unsent: AtomicUsize::new(0),
             is_full: AtomicBool::new(false),
-            taken: AtomicU64::new(0),
             owes_ack: AtomicBool::new(false),
-            ring: offsets.from,
+            count: layout.way_news_of(machine, own),
         }
     }
 
@@ -124,23 +120,10 @@ impl Way {
         self.has_unsent() || self.owes_ack.load(Ordering::Relaxed)
     }
 
-    /// Has a write come that nobody has taken?
-    #[inline]
-    pub(super) fn has_news(&self, region: &Region) -> bool {
-        // Acquire, pairs with the Release in `pass`: a slot that is said to be taken has been read.
-        let number = self.taken.load(Ordering::Acquire) + 1;
-        let slots = Layout::WAY;
-        let slot = self.ring + slots.stride_bytes() * (number % u64::from(slots.per_pair)) as usize;
-        let before = number.saturating_sub(u64::from(slots.per_pair));
-        // Acquire of [flag-last] (`comm::fabric`): as in `FrameStream::receive`; the peer's `Connection::write` is the
-        // Release. An error of the region is reported by that one, too.
-        region.word(slot + slots.bytes - WORD_BYTES).is_ok_and(|flag| flag.load(Ordering::Acquire) != before)
-    }
-
-    /// Has a write come that the caller, which would sleep, has to take? If another thread sees to the way it does so
+    /// A write has come: has the caller, which would sleep, to take it? If another thread sees to the way it does so
     /// once more, and wakes the caller if there is something for it.
     pub(super) fn has_news_for_sleeper(&self, ways: &Ways) -> bool {
-        if !self.has_news(ways.fabric.region()) || !self.lock.try_take() {
+        if !self.lock.try_take() {
             return false;
         }
         if self.lock.give_back() {
@@ -174,12 +157,15 @@ impl Way {
         // Before the outbox is looked at: a frame that is added behind the look sets it anew.
         ways.arrears.clear(self.machine);
         let region = ways.fabric.region();
+        let told = ways.news.told(region, self.machine);
         for _ in 0..WRITES_MAX {
             if line.stream.receive(region, &mut line.incoming)?.is_none() {
+                if told > line.stream.consumed() {
+                    return Err(Violation::new(format!("write {told} is said to have come, and has not")));
+                }
                 break;
             }
-            // Release, pairs with the Acquire in `has_news`.
-            self.taken.store(line.stream.consumed(), Ordering::Release);
+            ways.news.note_taken(self.machine, line.stream.consumed());
             self.owes_ack.store(true, Ordering::Relaxed);
             ways.note_dealt();
             self.deal(ways, line.incoming.bytes(), &mut line.receivers)?;
@@ -236,7 +222,7 @@ impl Way {
                 return Ok(has_room);
             }
             // It fits a slot, and there is one: the ring has as many as an outbox has in flight.
-            stream.send(region, connection, &mut outgoing.data, outgoing.frames)?;
+            stream.send_counted(connection, &mut outgoing.data, outgoing.frames, self.count)?;
             outgoing.receivers.wake(|thread| Ok(connection.wake(ways.layout.park_word(thread))?))?;
         }
     }
@@ -276,6 +262,11 @@ impl Way {
     /// The other machine's thread that stands for the way in messages.
     pub(super) fn other(&self, layout: &Layout) -> Place {
         layout.service(self.machine)
+    }
+
+    #[cfg(test)]
+    pub(super) fn unsent(&self) -> usize {
+        self.unsent.load(Ordering::Relaxed)
     }
 
     #[cfg(test)]
