@@ -3,7 +3,8 @@
 //!
 //! A turn: looks at some of the ways, takes what is in the mailbox, goes on with frames that wait for room; at its end,
 //! sees to the ways that it has used. Frames that had to wait there for those in flight leave at the end of the next
-//! turn without any, or before the thread sleeps: it would do nothing meanwhile. Nothing here waits.
+//! turn without any, or before the thread sleeps: it would do nothing meanwhile. Those of a machine's only worker leave
+//! at once, for no others could go with them. Nothing here waits.
 
 #![allow(unsafe_code)] // `Carrier` is a promise
 
@@ -39,6 +40,8 @@ pub(in super::super) struct WaysCarrier {
     image: &'static Image,
     own: Place,
     is_service: bool,
+    /// No other worker of the machine adds frames that could leave with those of this thread.
+    is_alone: bool,
     ids: Vec<TrusteeId>,
     services: Vec<TrusteeId>,
     /// By place.
@@ -91,6 +94,7 @@ impl WaysCarrier {
             image,
             own,
             is_service: own == layout.service(own.machine),
+            is_alone: layout.workers()[usize::from(own.machine)] == 1,
             ids: peers.iter().map(|peer| place(*peer).trustee_id()).collect(),
             services,
             exchanges: peers.iter().map(|_| None).collect(),
@@ -428,7 +432,8 @@ unsafe impl Carrier for WaysCarrier {
                 self.add(place, Kind::Credit, Part::Whole, (&[], 0), 0);
             }
         }
-        let early = self.is_idle.take() || !std::mem::take(&mut self.is_busy);
+        let (is_idle, is_busy) = (self.is_idle.take(), std::mem::take(&mut self.is_busy));
+        let early = self.is_alone || is_idle || !is_busy;
         if !self.used.is_empty() {
             self.see_to_used(early);
         }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use comm::shm::{self, ShmFabric};
 use comm::{Fabric, MachineId, WorkerId};
@@ -23,8 +23,12 @@ const TIMEOUT: Duration = limits::HANG;
 const TURNS: usize = 1000;
 
 fn machines(workers: &[u16]) -> Vec<Wiring> {
-    let segments = shm::create(workers.len() as u16).unwrap();
-    let layout = Arc::new(Layout::choose(workers.to_vec(), 1, Slots::SHM, Some(true)));
+    connected(Layout::choose(workers.to_vec(), 1, Slots::SHM, Some(true)))
+}
+
+fn connected(layout: Layout) -> Vec<Wiring> {
+    let (count, layout) = (layout.machines(), Arc::new(layout));
+    let segments = shm::create(count).unwrap();
     let open = |machine: u16| {
         let bytes = layout.region_bytes(machine);
         let fabric = ShmFabric::open(segments.bootstrap(MachineId(machine)).unwrap(), bytes, TIMEOUT).unwrap();
@@ -33,7 +37,7 @@ fn machines(workers: &[u16]) -> Vec<Wiring> {
     };
     std::thread::scope(|scope| {
         let open = &open;
-        let others: Vec<_> = (1..workers.len() as u16).map(|machine| scope.spawn(move || open(machine))).collect();
+        let others: Vec<_> = (1..count).map(|machine| scope.spawn(move || open(machine))).collect();
         let first = open(0);
         std::iter::once(first).chain(others.into_iter().map(|other| other.join().unwrap())).collect()
     })
@@ -211,7 +215,7 @@ fn a_full_ring_holds_up_frames_until_the_service_thread_has_looked() {
 /// may poll for long before it sleeps.
 #[test]
 fn frames_in_waiting_leave_in_a_turn_that_brings_nothing() {
-    let machines = machines(&[1, 1]);
+    let machines = machines(&[2, 1]);
     let (mut client, mut trustee) = (carrier(&machines[0], 0), carrier(&machines[1], 0));
     let way = ways(&machines[0]).way(1).unwrap();
     client.send(0, &mut buffer(b"first"), 1);
@@ -226,6 +230,22 @@ fn frames_in_waiting_leave_in_a_turn_that_brings_nothing() {
     assert_eq!(request(&mut trustee, 0), Some((b"first".to_vec(), 1)));
     trustee.answer(0, &mut buffer(&[]), 0);
     assert_eq!(request(&mut trustee, 0), Some((b"second".to_vec(), 2)));
+}
+
+/// The only worker of a machine has none to wait for.
+#[test]
+fn frames_of_an_only_worker_leave_at_the_end_of_its_turn() {
+    let machines = machines(&[1, 1]);
+    let mut client = carrier(&machines[0], 0);
+    let way = ways(&machines[0]).way(1).unwrap();
+    for number in 0..WRITES_MAX {
+        client.send(0, &mut buffer(b"small"), number as u32);
+        turn(&mut client);
+        assert!(!way.has_unsent());
+    }
+    client.send(0, &mut buffer(b"small"), 9);
+    turn(&mut client);
+    assert!(way.has_unsent(), "the ring is full");
 }
 
 /// A thread that has the lock of a way and does not come on keeps nobody waiting, and is told of what others leave.
@@ -460,4 +480,43 @@ fn exchange(machine: &Wiring, worker: u16, rounds: usize) {
         let word = machine.layout.park_word(worker);
         machine.fabric.park(WorkerId(worker), word, TIMEOUT, &mut || !carrier.has_work()).unwrap();
     }
+}
+
+/// `cargo test --release -p gossamer-rack exchange_costs -- --ignored --nocapture`: a batch of one small request to
+/// another machine and its answer, in one thread; under `valgrind --tool=callgrind --toggle-collect='*exchange_many*'`
+/// its instructions.
+#[test]
+#[ignore = "measures"]
+fn exchange_costs() {
+    let machines = machines(&[1, 1]);
+    exchange_many("a machine way", &mut carrier(&machines[0], 0), &mut carrier(&machines[1], 0));
+}
+
+/// The same by rings.
+#[test]
+#[ignore = "measures"]
+fn exchange_costs_of_rings() {
+    let machines = connected(Layout::choose(vec![1, 1], 1, Slots::SHM, Some(false)));
+    let [mut client, mut trustee] = [&machines[0], &machines[1]].map(|machine| machine.carrier(0).unwrap());
+    exchange_many("rings", &mut client, &mut trustee);
+}
+
+#[inline(never)]
+fn exchange_many(by: &str, client: &mut dyn Carrier, trustee: &mut dyn Carrier) {
+    const EXCHANGES: u32 = 100_000;
+    let (mut batch, mut into, start) = (Buffer::default(), Buffer::default(), Instant::now());
+    for _ in 0..EXCHANGES {
+        batch.set_len(48);
+        client.send(0, &mut batch, 1);
+        client.flush();
+        trustee.turn();
+        assert_eq!(trustee.find_requests(0), Some(0));
+        assert_eq!(trustee.receive_requests(0, &mut into), Some(1));
+        batch.set_len(32);
+        trustee.answer(0, &mut batch, 0);
+        trustee.flush();
+        client.turn();
+        assert_eq!(client.receive_answer(0, &mut into), Some(0));
+    }
+    println!("{} ns by {by}", start.elapsed().as_nanos() / u128::from(EXCHANGES));
 }
