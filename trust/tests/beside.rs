@@ -87,7 +87,6 @@ fn calls_of_all_ways_run_at_once_with_the_trustee_as_that_of_the_thread() {
     });
 }
 
-/// Large arguments and results go the way of small ones.
 /// More than the worker finds without its table: their indices are equal modulo sixteen in places.
 #[test]
 fn each_of_many_trustees_is_called_at_once() {
@@ -108,6 +107,7 @@ fn each_of_many_trustees_is_called_at_once() {
     });
 }
 
+/// Large arguments and results go the way of small ones.
 #[test]
 fn values_of_all_sizes_pass() {
     watchdog!();

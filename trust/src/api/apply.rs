@@ -10,7 +10,7 @@ use crate::runtime::worker::poisoned;
 
 /// Closure on the property: the request of every `apply`.
 pub(crate) struct Apply<T, F, const STAYS: bool> {
-    pub(crate) f: F,
+    f: F,
     pub(crate) property: std::marker::PhantomData<fn(&mut T)>,
 }
 

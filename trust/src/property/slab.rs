@@ -58,9 +58,10 @@ struct Page {
     slab: Arc<PropertySlab>,
     /// Slots that were given back, linked through their first word.
     free: Cell<*mut u8>,
-    /// The next slot that has never been given out, and the number of such slots: those up to the end of the page, then
-    /// from its first one on.
+    /// The next slot that has never been given out, if there is one: up to the end of the page, then from its first one
+    /// on.
     fresh: Cell<*mut u8>,
+    /// Slots that have never been given out.
     unused: Cell<u32>,
     used: Cell<u32>,
     place: Cell<u32>,
@@ -89,7 +90,8 @@ impl Page {
     }
 
     /// Has the first slot that is given out be another one in each page. Else the first properties of many trustees
-    /// would lie in one set of the cache, for all pages are aligned alike. Of a page without properties.
+    /// would lie in one set of the cache, for all pages are aligned alike. It helps for slots of up to 256 bytes; slots
+    /// of [`allocate_run`](PropertySlab::allocate_run) stay in order. Of a page without properties.
     fn begin_elsewhere(&self) {
         let slots_of_line = (LINE_BYTES / self.kind.slot_bytes()).max(1);
         let page = ptr::from_ref(self).addr() / PAGE_BYTES;

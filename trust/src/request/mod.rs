@@ -412,7 +412,7 @@ impl<R: Response> ContinuationOf<R> {
 
 /// Hands the outcome of a request to a closure.
 pub(crate) struct Then<U, H> {
-    pub(crate) then: H,
+    then: H,
     pub(crate) value: std::marker::PhantomData<fn(U)>,
 }
 

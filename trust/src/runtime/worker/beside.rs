@@ -35,7 +35,8 @@ use crate::runtime::worker::{Context, Worker, current};
 use crate::slot::{Body, Reader};
 use crate::unwind::quietly;
 
-/// Times that it may find nothing to give way to, before it gives way all the same: timers and moves wait for a turn.
+/// Times that it may find nothing to give way to, before it gives way all the same: timers, moves, and clients of seats
+/// that it has not asked wait for a turn.
 const GIVE_WAY_AT_LEAST: u64 = 16;
 
 /// The seats of a runner, as its own fibers reach them.
@@ -63,6 +64,14 @@ struct Reached {
     way: Way,
 }
 
+impl Reached {
+    fn has_work(&self) -> bool {
+        // SAFETY: this thread runs it, and nothing changes it meanwhile.
+        let seat = unsafe { self.worker.as_ref() };
+        seat.has_work() || seat.has_callbacks()
+    }
+}
+
 /// A seat whose requests run at once now.
 #[derive(Clone, Copy)]
 pub(crate) struct AtOnce(NonNull<Worker>);
@@ -74,12 +83,13 @@ enum Way {
     Slots,
 }
 
-/// Seats that are found without a look at the table: as many as a pool has without `trustees(n)`.
+/// Seats that are found without a look at the table: as many as a tuned pool has without `trustees(n)`.
 const NEAR: usize = 16;
 
 /// The seats at rest: a table of its own, for each call looks here.
 struct AtRest {
-    /// Trustees of seats at rest that were found last, by index modulo [`NEAR`]; else `NOBODY`.
+    /// Trustees of seats at rest that were found last, by index modulo [`NEAR`]; else `NOBODY`. Apart from the seats:
+    /// an address in a table of words takes fewer instructions.
     near: [Cell<TrusteeId>; NEAR],
     near_seats: [Cell<AtOnce>; NEAR],
     /// By index of the trustee; [`AtRest::NONE`] where no seat at rest has the index.
@@ -434,7 +444,7 @@ impl Worker {
         let looks = self.beside.looks.get().wrapping_add(1);
         self.beside.looks.set(looks);
         let is_due = looks.is_multiple_of(GIVE_WAY_AT_LEAST);
-        if self.fiber().is_some() && (is_due || self.one_has_work(looks) || self.has_work()) {
+        if self.fiber().is_some() && (is_due || self.has_moves_or_work_at_one(looks) || self.has_work()) {
             self.scheduler.yield_to_root();
         }
     }
@@ -446,28 +456,21 @@ impl Worker {
 
     fn has_work_beside(&self) -> bool {
         let seats = self.beside.seats.borrow();
-        self.has_moves_beside() || seats.iter().any(has_work_at)
+        self.has_moves_beside() || seats.iter().flatten().any(Reached::has_work)
     }
 
-    /// Same as [`has_work_beside`](Self::has_work_beside), for one seat, another one at each look: what clients write is
-    /// expensive to read.
-    fn one_has_work(&self, look: u64) -> bool {
+    /// Same as [`has_work_beside`](Self::has_work_beside), for one seat, another one at each look: what clients write
+    /// is expensive to read.
+    fn has_moves_or_work_at_one(&self, look: u64) -> bool {
         let seats = self.beside.seats.borrow();
-        let next = look % seats.len().max(1) as u64;
-        self.has_moves_beside() || seats.get(next as usize).is_some_and(has_work_at)
+        let here = || seats.iter().flatten();
+        let next = look % here().count().max(1) as u64;
+        self.has_moves_beside() || here().nth(next as usize).is_some_and(Reached::has_work)
     }
 
     fn has_moves_beside(&self) -> bool {
         self.beside.has_moves.get().is_some_and(|has_moves| has_moves())
     }
-}
-
-fn has_work_at(seat: &Option<Reached>) -> bool {
-    seat.as_ref().is_some_and(|reached| {
-        // SAFETY: this thread runs it, and nothing changes it meanwhile.
-        let seat = unsafe { reached.worker.as_ref() };
-        seat.has_work() || seat.has_callbacks()
-    })
 }
 
 /// Drops the closure of a request of a seat's property, which is poisoned or closed. Returns the fault.

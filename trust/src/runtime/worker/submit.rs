@@ -50,7 +50,7 @@ impl Worker {
         });
     }
 
-    /// Same as [`submit`](Self::submit), for a caller that has found no seat at rest.
+    /// Same as [`submit`](Self::submit), for a caller that has found no seat at rest, or may not run it at once.
     #[inline(always)]
     pub(crate) fn submit_by_slots<C: Request, R: Response + 'static>(
         &self,
