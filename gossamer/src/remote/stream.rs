@@ -61,6 +61,7 @@ pub(super) struct FrameStream {
     acknowledged: u64,
     /// Received part of a frame in pieces: its total, and its bytes so far.
     partial: Option<(u64, Buffer)>,
+    takes_pieces: bool,
 }
 
 struct Sending {
@@ -71,7 +72,22 @@ struct Sending {
 
 impl FrameStream {
     pub(super) fn new(slots: Slots, offsets: Offsets) -> FrameStream {
-        FrameStream { slots, offsets, written: 0, freed: 0, sending: None, consumed: 0, acknowledged: 0, partial: None }
+        FrameStream {
+            slots,
+            offsets,
+            written: 0,
+            freed: 0,
+            sending: None,
+            consumed: 0,
+            acknowledged: 0,
+            partial: None,
+            takes_pieces: true,
+        }
+    }
+
+    /// One that refuses frames in pieces.
+    pub(super) fn of_whole_frames(self) -> FrameStream {
+        FrameStream { takes_pieces: false, ..self }
     }
 
     fn room(&self) -> usize {
@@ -281,7 +297,7 @@ impl FrameStream {
                 into.set_len(0);
                 slot::take(region, slot, room, &trailer, into)?;
             }
-            (Kind::Piece, None) => {
+            (Kind::Piece, None) if self.takes_pieces => {
                 let mut buffer = Buffer::default();
                 // The peer's total is not trusted before the bytes have come.
                 buffer.reserve(trailer.total.min(RESERVED_BYTES_MAX as u64) as usize);
@@ -296,7 +312,7 @@ impl FrameStream {
                 }
                 slot::take(region, slot, room, &trailer, buffer)?;
             }
-            (Kind::Whole, Some(_)) | (Kind::Last, None) => return Err(out_of_turn()),
+            (Kind::Whole, Some(_)) | (Kind::Piece | Kind::Last, None) => return Err(out_of_turn()),
         }
         self.consumed = number;
         self.note_freed(trailer.consumed)?;

@@ -18,21 +18,18 @@ impl Arrears {
         (&self.0[usize::from(machine) / 64], 1 << (machine % 64))
     }
 
-    // Relaxed everywhere: frames are under the lock of their outbox, and whoever would sleep makes a fence before it
-    // looks here, as does whoever wakes it after setting a bit.
+    // AcqRel, of `set` and `clear` with one another, and no look before: of the two the later one sees what came before
+    // the earlier one, the frame or the bit. Relaxed looks: whoever would sleep makes a fence before, as does whoever
+    // wakes it after setting a bit.
 
     pub(super) fn set(&self, machine: u16) {
         let (word, bit) = self.bit(machine);
-        if word.load(Ordering::Relaxed) & bit == 0 {
-            word.fetch_or(bit, Ordering::Relaxed);
-        }
+        word.fetch_or(bit, Ordering::AcqRel);
     }
 
     pub(super) fn clear(&self, machine: u16) {
         let (word, bit) = self.bit(machine);
-        if word.load(Ordering::Relaxed) & bit != 0 {
-            word.fetch_and(!bit, Ordering::Relaxed);
-        }
+        word.fetch_and(!bit, Ordering::AcqRel);
     }
 
     pub(super) fn machines(&self) -> impl Iterator<Item = u16> {

@@ -83,6 +83,7 @@ impl Mailbox {
     /// Takes all frames, in place of those before.
     pub(super) fn take(&self, taken: &mut Mail) {
         taken.letters.clear();
+        taken.letters.shrink_to(KEPT_BYTES_MAX / size_of::<Letter>());
         taken.data.set_len(0);
         taken.data.trim(KEPT_BYTES_MAX);
         taken.bytes = 0;

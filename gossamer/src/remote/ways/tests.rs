@@ -289,7 +289,7 @@ fn a_peer_that_lies_is_refused() {
         head[24..32].copy_from_slice(&number.to_ne_bytes());
         head.to_vec()
     };
-    let refused = |text: &str, number: u64, writes: &[Vec<u8>]| {
+    let refused_of = |kind: Part, text: &str, number: u64, writes: &[Vec<u8>]| {
         let machines = machines(&[1, 1]);
         let from = ways(&machines[0]).way(1).unwrap();
         for (number, data) in (number..).zip(writes) {
@@ -297,7 +297,8 @@ fn a_peer_that_lies_is_refused() {
             let first = machines[0].layout.way_ring(1, 0);
             let slot = first + slots.stride_bytes() * (number % u64::from(slots.per_pair)) as usize;
             let len = data.len() as u32;
-            let trailer = Trailer { consumed: 0, len, kind: Part::Whole, total: u64::from(len), note: 1 };
+            let total = u64::from(len) + u64::from(kind == Part::Piece);
+            let trailer = Trailer { consumed: 0, len, kind, total, note: 1 };
             slot::seal(&mut buffer(data), 0, &trailer, number, |bytes| {
                 from.with_connection(|connection| connection.write(bytes, slot + slots.bytes - bytes.len())).unwrap();
             });
@@ -310,6 +311,9 @@ fn a_peer_that_lies_is_refused() {
         let violation = outcome.expect_err(text);
         assert!(violation.0.contains(text), "{violation}");
     };
+    let refused = |text: &str, number: u64, writes: &[Vec<u8>]| refused_of(Part::Whole, text, number, writes);
+    // Writes are whole: pieces would be kept beyond all bounds.
+    refused_of(Part::Piece, "a Piece that was not its turn", 1, &[good(0, 0, 1)]);
     refused("worker 7 of machine 1 does not exist", 1, &[good(0, 7, 1)]);
     refused("worker 2 of machine 0 does not exist", 1, &[good(2, 0, 1)]);
     refused("write 5 where write 1 was to come", 5, &[good(0, 0, 1)]);

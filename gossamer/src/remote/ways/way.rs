@@ -82,7 +82,7 @@ impl Way {
         };
         let line = Line {
             connection,
-            stream: FrameStream::new(Layout::WAY, offsets),
+            stream: FrameStream::new(Layout::WAY, offsets).of_whole_frames(),
             incoming: Buffer::default(),
             outgoing: Outgoing::default(),
             receivers: Threads::default(),
@@ -181,6 +181,11 @@ impl Way {
         connection.flush()?;
         if self.is_in_arrears() {
             ways.arrears.set(self.machine);
+            if !sight.acknowledges {
+                // A look: the caller may compute before its turn ends, and the service thread, which had not found the
+                // bit since this pass began, may have gone to sleep.
+                ways.call_service();
+            }
         }
         receivers.wake(|thread| if thread == sight.thread { Ok(()) } else { ways.wake(thread) })
     }
