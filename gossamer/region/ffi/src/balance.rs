@@ -184,7 +184,9 @@ impl Balance {
                 parts.insert(*id, (*busy, pages.clone()));
             }
         }
-        self.moved.retain(|thread, _| parts.contains_key(thread));
+        // Also of threads that no machine has seen this time: they are on their way.
+        self.moved.retain(|_, at| at.saturating_add(STAY) > now);
+        self.blocks.retain(|_, block| block.until.saturating_add(BLOCK_MAX) > now);
         self.hosts.push_back((now, hosts));
         self.parts.push_back((now, parts));
         let is_old = |at: &Duration, most: Duration| at.saturating_add(most) < now;
@@ -291,15 +293,20 @@ impl Balance {
         }
         let hosts: BTreeMap<u16, usize> = loads.iter().map(|load| (load.machine, load.host)).collect();
         let mut room = self.least(|host| host.cores - host.wanted_with_pages);
-        let has_room = |from: u16, to: u16| {
+        let take_room = |(from, to): (u16, u16), wanted: usize, is_all_or_none: bool| {
             if hosts.get(&from) == hosts.get(&to) {
-                return true;
+                return wanted;
             }
-            let room = hosts.get(&to).and_then(|host| room.get_mut(host)).filter(|room| **room >= HALF);
-            room.map(|room| *room -= 1.0).is_some()
+            let Some(room) = hosts.get(&to).and_then(|host| room.get_mut(host)) else { return 0 };
+            let taken = wanted.min((*room + HALF).max(0.0) as usize);
+            if is_all_or_none && taken < wanted {
+                return 0;
+            }
+            *room -= taken as f64;
+            taken
         };
         let under_way: Vec<(u16, u16)> = self.trials.values().map(|trial| (trial.from, trial.to)).collect();
-        for Away { thread, from, to, .. } in away::chosen(away, &under_way, has_room) {
+        for Away { thread, from, to, .. } in away::chosen(away, &under_way, take_room) {
             moves.push(self.begin(now, loads, (thread, from, to), Reason::Pages));
         }
     }

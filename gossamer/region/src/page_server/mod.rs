@@ -233,7 +233,11 @@ impl PageServer {
                 let now = Instant::now();
                 let new = || Waiting { since: now, is_reported: false, threads: vec![] };
                 let waiting = kept.waiting.entry(page).or_insert_with(new);
-                waiting.threads.extend(counted.map(|thread| (thread, now)));
+                // A thread that a signal has interrupted asks again.
+                let is_known = |thread: &u32| waiting.threads.iter().any(|(known, _)| known == thread);
+                if let Some(thread) = counted.filter(|thread| !is_known(thread)) {
+                    waiting.threads.push((thread, now));
+                }
             }
         });
         if !self.looks {

@@ -1,8 +1,9 @@
 //! Choice of the threads that go to the machines for whose pages they wait.
 //!
 //! Threads that share pages wait for one another's: each could go to the others. Of two machines whose threads wait for
-//! each other's pages the fewer go to the more, and all at once, so that they meet. In one round a machine that threads
-//! leave gets none, and none leaves a machine that gets some: they would change places, and wait as before.
+//! each other's pages the fewer go to the more, and all at once or none, so that they meet: a part of them would leave
+//! as many apart as before, and room for the next to go. In one round a machine that threads leave gets none, and none
+//! leaves a machine that gets some: they would change places, and wait as before.
 
 use std::collections::BTreeMap;
 
@@ -42,12 +43,13 @@ pub(super) fn giver(last: &[&(f64, Pages)]) -> Option<(f64, u16)> {
     (is_much && most as f64 >= MOST * all as f64).then_some((waited, machine))
 }
 
-/// Returns the threads that go now. `under_way`: the machines between which threads are, or may have to go back;
-/// `has_room` takes the room of one thread.
+/// Returns the threads that go now. `under_way`: the machines between which threads are, or may have to go back; `room`
+/// takes the room for so many threads that go from one machine to another, or what there is of it, and returns it;
+/// where all have to go, it takes none that is too little.
 pub(super) fn chosen(
     away: Vec<Away>,
     under_way: &[(u16, u16)],
-    mut has_room: impl FnMut(u16, u16) -> bool,
+    mut room: impl FnMut((u16, u16), usize, bool) -> usize,
 ) -> Vec<Away> {
     let mut ways: BTreeMap<(u16, u16), Vec<Away>> = BTreeMap::new();
     away.into_iter().for_each(|one| ways.entry((one.from, one.to)).or_default().push(one));
@@ -55,6 +57,7 @@ pub(super) fn chosen(
     // Threads that have to stay get the others; else the fewer go.
     let bound = |threads: &[Away]| threads.iter().filter(|one| !one.is_free).count();
     ways.sort_by_key(|((_, to), threads)| (bound(threads), threads.len(), *to));
+    let both_ways: Vec<(u16, u16)> = ways.iter().map(|((from, to), _)| (*to, *from)).collect();
     let (mut left, mut entered): (Vec<u16>, Vec<u16>) = under_way.iter().copied().unzip();
     let mut chosen = Vec::new();
     for ((from, to), mut threads) in ways {
@@ -63,7 +66,7 @@ pub(super) fn chosen(
         }
         threads.retain(|one| one.is_free);
         threads.sort_by(|one, other| other.waited.total_cmp(&one.waited).then(one.thread.cmp(&other.thread)));
-        threads.retain(|_| has_room(from, to));
+        threads.truncate(room((from, to), threads.len(), both_ways.contains(&(from, to))));
         if !threads.is_empty() {
             left.push(from);
             entered.push(to);

@@ -73,7 +73,9 @@ impl Simulation {
         let of_host = self.threads.iter().filter(|thread| self.hosts[thread.machine] == host);
         let wanted: f64 = of_host.map(|thread| 1.0 - self.pages(thread).waited).sum();
         let part = (cores / wanted.max(0.1)).min(1.0);
-        let of = self.threads.iter().enumerate().filter(|(_, thread)| thread.machine == machine);
+        // In the round after its move no machine has seen a thread for a whole period.
+        let is_new = |thread: &Thread| thread.moves.last().is_some_and(|(at, _)| *at + STEP == self.now);
+        let of = self.threads.iter().enumerate().filter(|(_, thread)| thread.machine == machine && !is_new(thread));
         let seen = |(number, thread): (usize, &Thread)| {
             let pages = self.pages(thread);
             let noise = 1.0 - 0.02 * fastrand::Rng::with_seed(self.random.get_seed() ^ number as u64).f64();
@@ -221,6 +223,10 @@ fn threads_that_share_pages_stay_where_there_is_no_room_or_no_majority() {
     for seed in FEW_SEEDS {
         let crowded = shared(seed, &[0, 1], &[1.0; 2], &[0, 1], &[1, 1]);
         assert_eq!(crowded, (vec![0, 1], 0), "both would compute on one core");
+        for (cores, threads) in [(2.0, &[0, 0, 1][..]), (4.0, &[0, 0, 0, 0, 1, 1, 1]), (4.0, &[0, 1, 0, 1, 0])] {
+            let some = shared(seed, &[0, 1], &[cores; 2], threads, &vec![1; threads.len()]);
+            assert_eq!(some, (threads.to_vec(), 0), "there is room for some of them");
+        }
         assert_eq!(shared(seed, &[0, 1, 2], &[8.0; 3], &[0, 1, 2], &[1; 3]), (vec![0, 1, 2], 0), "half from each");
         assert_eq!(shared(seed, &[0, 1], &[2.0, 8.0], &[0, 0, 1], &[1; 3]), (vec![1; 3], 2), "there is room on one");
     }

@@ -116,7 +116,7 @@ int main(int argc, char **argv) {
         all += seen[own].sum;
     }
     CHECK(shared.rounds == rounds);
-    /* The first thread stays: what it counts is its own. */
+    /* The first thread stays, unless the third begins late. */
     if (have_to_meet) {
         fprintf(stderr, "%ld faults apart, %ld together\n", seen[0].apart - 1, seen[0].together - 1);
         CHECK(have_met() && seen[0].apart > 4 * seen[0].together);
