@@ -2,8 +2,8 @@
 //! one process.
 //!
 //! Here: which contenders there are, the table, the targets. Not here: one sample of one contender (run.rs), the jobs
-//! (jobs.rs, work.rs), programs in C that lock and meet (locks.rs), wait (waits.rs), or work (programs.rs); threads that
-//! move, a bench of their own (moving.rs).
+//! (jobs.rs, work.rs), programs in C that lock and meet (locks.rs), wait (waits.rs), or work (programs.rs); threads
+//! that move, a bench of their own (moving.rs).
 //!
 //! Invariant: each sample is a process, or several, of its own; contenders run interleaved; each answer is verified.
 
