@@ -140,7 +140,9 @@ fn names_the_loss(text: &str) -> bool {
         format!("{machine}, which"),
         format!("Lost {{ machine: {VICTIM} }}"),
     ];
-    let other = ["its machine was lost", "Gone { property:", "ConnectionAborted"];
+    // The last one: a closure has panicked, and the text was lost with its machine.
+    let other =
+        ["its machine was lost", "Gone { property:", "ConnectionAborted", "its text is on the trustee's machine"];
     let is_named = by_number.iter().map(String::as_str).chain(other).any(|words| text.contains(words));
     is_named && !text.contains("was_closed: true") // a trust was left: the property was closed too early
 }
