@@ -278,6 +278,36 @@ fn nobody_waits_for_a_thread_that_has_the_lock() {
     assert!(!lock.has_more_or_give_back() && trustee.has_work());
 }
 
+/// The service thread may go to sleep while another thread, which only looks, sees to a way and its bit is clear: it is
+/// woken for what stays unsent, as the other one may compute before its turn ends.
+#[test]
+fn what_a_look_leaves_unsent_wakes_the_service_thread() {
+    let machines = machines(&[2, 1]);
+    let mut client = carrier(&machines[0], 0);
+    let own = Arc::clone(ways(&machines[0]));
+    client.send(0, &mut buffer(b"first"), 1);
+    turn(&mut client);
+    client.send(0, &mut buffer(b"second"), 2);
+    turn(&mut client);
+    let way = own.way(1).unwrap();
+    assert!(way.has_unsent(), "the first one is in flight");
+    own.arrears.clear(1);
+    let (is_asleep, is_awake) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (falls_asleep, wakes, service) = (Arc::clone(&is_asleep), Arc::clone(&is_awake), Arc::clone(&own));
+    std::thread::spawn(move || {
+        ServiceWaker::new(service).park(None, &mut || {
+            falls_asleep.store(1, Ordering::Relaxed);
+            true
+        });
+        wakes.store(1, Ordering::Relaxed);
+    });
+    limits::wait_until("the service thread sleeps", || is_asleep.load(Ordering::Relaxed) == 1);
+    let look = Sight { thread: 0, early: false, acknowledges: false };
+    assert!(!way.see_to(&own, look).unwrap());
+    assert!(way.has_unsent());
+    limits::wait_until("the service thread is woken", || is_awake.load(Ordering::Relaxed) == 1);
+}
+
 /// Writes as a peer might make them: the text of the refusal, of the way or of the thread.
 #[test]
 fn a_peer_that_lies_is_refused() {
