@@ -83,6 +83,21 @@ fn raise_files_to(files: u64) -> u64 {
     allowed
 }
 
+/// Clients beyond the number that waits to be accepted wait seconds for a next try, longer each time.
+#[test]
+fn a_thousand_connections_wait_to_be_accepted() {
+    let _watch = watchdog!();
+    let allowed = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse().unwrap();
+    let connections = 1_000.min(allowed);
+    raise_files_to(2 * connections as u64 + 500);
+    let listener = TcpListener::bind(LOOPBACK).unwrap();
+    let address = listener.local_addr().unwrap();
+    let clients: Vec<_> = (0..connections).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+    for _ in &clients {
+        listener.accept().unwrap();
+    }
+}
+
 #[test]
 fn one_worker_serves_two_thousand_connections() {
     let _watch = watchdog!();

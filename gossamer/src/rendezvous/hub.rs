@@ -86,6 +86,8 @@ pub(super) fn start(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootst
         }
     };
     let listener = listener.map_err(RendezvousError::system(listening))?;
+    // As many as the system allows: std asks for 128, and all machines of a large rack knock at once.
+    rustix::net::listen(&listener, i32::MAX).map_err(RendezvousError::system(listening))?;
     let port = listener.local_addr().map_err(RendezvousError::system(listening))?.port();
     port::listen(listener, place.key.clone(), sender.clone())?;
     let identity = HostIdentity::of_this_process();

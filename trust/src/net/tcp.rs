@@ -17,7 +17,8 @@ pub struct TcpListener {
 }
 
 impl TcpListener {
-    /// Listens at the first of these addresses that is available; port 0 lets the system choose one.
+    /// Listens at the first of these addresses that is available; port 0 lets the system choose one. As many
+    /// connections wait to be accepted as the system allows (on Linux `net.core.somaxconn`, 4,096 by default).
     ///
     /// # Errors
     /// The system's, for instance [`ErrorKind::AddrInUse`](io::ErrorKind::AddrInUse).
@@ -29,6 +30,8 @@ impl TcpListener {
     /// ```
     pub fn bind(addresses: impl ToSocketAddrs) -> io::Result<TcpListener> {
         let io = each_address(addresses, mio::net::TcpListener::bind)?;
+        // As many as the system allows: mio asks for 128, and clients beyond that wait seconds for a next try.
+        rustix::net::listen(&io, i32::MAX)?;
         Ok(TcpListener { socket: Socket::new(io), closed: AtomicBool::new(false) })
     }
 
