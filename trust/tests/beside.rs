@@ -282,6 +282,31 @@ fn a_panic_poisons_as_it_does_elsewhere() {
     });
 }
 
+/// A fiber that asks a poisoned value again and again lets those have their turn who mend it, and is not counted.
+#[test]
+fn refused_calls_give_way() {
+    watchdog!();
+    let pool = pool(1, 1);
+    let value = entrust(&pool, 0, 1);
+    let trustee = pool.trustees()[0];
+    let asked = value.clone();
+    let fiber = pool.spawn_on(0, move || {
+        assert!(asked.call().apply(|_| panic!("of a test")).wait().is_err());
+        let before = stats(trustee).requests_run_here;
+        let counts_in_callback = Rc::new(Cell::new(0));
+        let sees = Rc::clone(&counts_in_callback);
+        asked.call().apply(|_| ()).then(move |_| sees.set(stats(trustee).requests_run_here));
+        assert_eq!(counts_in_callback.get(), before);
+        while asked.call().apply(|_| ()).wait().is_err() {}
+        stats(trustee).requests_run_here - before
+    });
+    while !fiber.is_finished() {
+        value.clear_poison();
+        thread::yield_now();
+    }
+    assert_eq!(fiber.join().expect("it does not panic"), 1);
+}
+
 /// A closure on one trustee of a worker asks its own trustee and another one of the same worker, and tries to wait.
 #[test]
 fn closures_run_one_after_the_other() {

@@ -3,10 +3,12 @@
 
 use crate::api::reference::TrusteeReference;
 use crate::registry;
+use crate::runtime::worker;
 use crate::stats::Stats;
 
 /// Returns the counters of a worker, or `None` if its thread has ended. Each value is right at some recent moment, not
-/// all at the same one.
+/// all at the same one: calls that a trustee of a pool with `trustees(n)` runs at once for fibers of its own thread are
+/// counted when that thread next looks for work, or asks.
 ///
 /// The worker is not disturbed. The caller reads a file of `/proc`, which takes about 10 us.
 ///
@@ -20,6 +22,7 @@ use crate::stats::Stats;
 /// println!("{work}");
 /// ```
 pub fn stats(trustee: TrusteeReference) -> Option<Stats> {
+    worker::existing(|worker| worker.count_calls_at(trustee.id()));
     registry::find(trustee.id())
         .map(|worker| worker.counters.read(involuntary_switches(worker.thread.get()).unwrap_or(0)))
 }

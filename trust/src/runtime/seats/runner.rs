@@ -94,6 +94,7 @@ impl<'a> Runner<'a> {
         for seated in &*self.seated.borrow() {
             busy |= seated.run(|seat| {
                 let any = seat.turn();
+                seat.count_calls_beside();
                 if seat.has_just_served() {
                     self.worker.note_served();
                 }

@@ -42,18 +42,18 @@ const GIVE_WAY_AT_LEAST: u64 = 16;
 /// The seats of a runner, as its own fibers reach them.
 #[derive(Default)]
 pub(crate) struct Beside {
+    /// Those whose requests run at once.
+    at_rest: AtRest,
     /// By index of the trustee.
     seats: RefCell<Vec<Option<Reached>>>,
-    /// The seats among these whose requests run at once.
-    at_rest: AtRest,
     /// Number of seats whose pair is not at rest.
     asked: Cell<usize>,
-    /// Calls before the one that looks whether others wait.
-    calls_left: Cell<i64>,
     /// Looks so far.
     looks: Cell<u64>,
     /// It is a seat itself.
     is_seat: Cell<bool>,
+    /// Of a seat, `Worker::calls_left_beside` when its calls were counted last.
+    counted_at: Cell<i64>,
     /// Does the runner have something to do at its turn's end?
     has_moves: OnceCell<Box<dyn Fn() -> bool>>,
 }
@@ -86,30 +86,43 @@ enum Way {
 /// Seats that are found without a look at the table: as many as a tuned pool has without `trustees(n)`.
 const NEAR: usize = 16;
 
-/// The seats at rest: a table of its own, for each call looks here.
+/// The seats at rest, for each call looks here.
 struct AtRest {
-    /// Trustees of seats at rest that were found last, by index modulo [`NEAR`]; else `NOBODY`. Apart from the seats:
-    /// an address in a table of words takes fewer instructions.
-    near: [Cell<TrusteeId>; NEAR],
-    near_seats: [Cell<AtOnce>; NEAR],
-    /// By index of the trustee; [`AtRest::NONE`] where no seat at rest has the index.
-    table: UnsafeCell<Vec<(TrusteeId, AtOnce)>>,
+    /// Those that were found last, by index of the trustee modulo [`NEAR`]; else [`NOWHERE`].
+    near: [Cell<Place>; NEAR],
+    /// By index of the trustee; [`NOWHERE`] where no seat at rest has the index.
+    table: UnsafeCell<Vec<Place>>,
+}
+
+/// Points to the id of a seat, its first field; may be used for the whole seat.
+#[derive(Clone, Copy)]
+struct Place(NonNull<TrusteeId>);
+
+const _: () = assert!(std::mem::offset_of!(Worker, id) == 0);
+
+/// Id of no seat.
+static NOWHERE: TrusteeId = TrusteeId::NOBODY;
+
+impl Place {
+    fn nowhere() -> Place {
+        Place(NonNull::from(&NOWHERE))
+    }
+
+    #[inline(always)]
+    fn seat(self, trustee: TrusteeId) -> Option<AtOnce> {
+        // SAFETY: it is `NOWHERE`, whose id no request has, or a seat that this thread runs: `stir` takes it out before
+        // the seat leaves [seat-settled].
+        (unsafe { self.0.read() } == trustee).then(|| AtOnce(self.0.cast()))
+    }
 }
 
 impl Default for AtRest {
     fn default() -> Self {
-        let (nobody, none) = AtRest::NONE;
-        AtRest {
-            near: array::from_fn(|_| Cell::new(nobody)),
-            near_seats: array::from_fn(|_| Cell::new(none)),
-            table: UnsafeCell::default(),
-        }
+        AtRest { near: array::from_fn(|_| Cell::new(Place::nowhere())), table: UnsafeCell::default() }
     }
 }
 
 impl AtRest {
-    const NONE: (TrusteeId, AtOnce) = (TrusteeId::NOBODY, AtOnce(NonNull::dangling()));
-
     #[inline(always)]
     fn find(&self, trustee: TrusteeId) -> Option<AtOnce> {
         // SAFETY: only the thread that has the worker, and only for this look-up.
@@ -117,37 +130,29 @@ impl AtRest {
         if table.is_empty() {
             return None; // as for all workers without seats
         }
-        let near = trustee.index() % NEAR;
-        if self.near[near].get() == trustee {
-            return Some(self.near_seats[near].get());
-        }
-        self.find_afar(trustee)
+        self.near[trustee.index() % NEAR].get().seat(trustee).or_else(|| self.find_afar(trustee))
     }
 
+    #[cold]
     #[inline(never)]
     fn find_afar(&self, trustee: TrusteeId) -> Option<AtOnce> {
         // SAFETY: as in `find`.
         let table = unsafe { &*self.table.get() };
-        let &(found, seat) = table.get(trustee.index())?;
-        if found != trustee {
-            return None;
-        }
-        let near = trustee.index() % NEAR;
-        self.near[near].set(trustee);
-        self.near_seats[near].set(seat);
+        let place = table.get(trustee.index())?;
+        let seat = place.seat(trustee)?;
+        self.near[trustee.index() % NEAR].set(*place);
         Some(seat)
     }
 
     fn set(&self, trustee: TrusteeId, seat: Option<AtOnce>) {
-        let entry = seat.map_or(AtRest::NONE, |seat| (trustee, seat));
         // Also in place of another one, which the table has.
-        self.near[trustee.index() % NEAR].set(TrusteeId::NOBODY);
+        self.near[trustee.index() % NEAR].set(Place::nowhere());
         // SAFETY: only the thread that has the worker, and only here; no code of users runs meanwhile.
         let table = unsafe { &mut *self.table.get() };
         if table.len() <= trustee.index() {
-            table.resize(trustee.index() + 1, AtRest::NONE);
+            table.resize(trustee.index() + 1, Place::nowhere());
         }
-        table[trustee.index()] = entry;
+        table[trustee.index()] = seat.map_or(Place::nowhere(), |AtOnce(seat)| Place(seat.cast()));
     }
 }
 
@@ -161,6 +166,8 @@ impl Worker {
     /// Notes that this thread runs the seat from here on.
     pub(crate) fn reach_beside(&self, trustee: TrusteeId, worker: NonNull<Worker>) {
         let mut seats = self.beside.seats.borrow_mut();
+        // Each seat looks at another time, so that many together look as often as one.
+        let first_calls = seats.iter().flatten().count() as i64 * 101 % GIVE_WAY_EVERY;
         if seats.len() <= trustee.index() {
             seats.resize_with(trustee.index() + 1, || None);
         }
@@ -169,6 +176,7 @@ impl Worker {
         // SAFETY: this thread has it from here on.
         let seat = unsafe { worker.as_ref() };
         seat.beside.is_seat.set(true);
+        seat.set_calls_left_beside(first_calls);
         seat.in_turn.set(true);
         self.beside.asked.set(self.beside.asked.get() + 1);
         self.let_pairs_rest();
@@ -176,6 +184,7 @@ impl Worker {
 
     /// Notes that this thread is about to run the seat no more.
     pub(crate) fn leave_beside(&self, trustee: TrusteeId) {
+        self.count_calls_at(trustee);
         self.stir(trustee);
         self.beside.seats.borrow_mut()[trustee.index()] = None;
         self.beside.asked.set(self.beside.asked.get() - 1);
@@ -309,9 +318,7 @@ impl Worker {
             // SAFETY: the caller gives the closure up; it is read once.
             return Err(refuse(worker, property, unsafe { f.read() }));
         }
-        seat.mark_busy();
         seat.assert_between_turns();
-        seat.shared.counters.requests_run_here.add(1);
         seat.context.set(Context::Delegated);
         // SAFETY: the property is live, and no other closure of the seat runs: no turn of it is on the stack, as that
         // would be of the thread's worker, and its context was free. The closure as above.
@@ -394,9 +401,6 @@ impl Worker {
         let run = |seat: &Worker| {
             // SAFETY: the caller's promise; the body is this call's.
             unsafe { serve_one(seat, property, request, self.id, body) };
-            if R::IS_AWAITED {
-                seat.shared.counters.requests_run_here.add(1);
-            }
         };
         // SAFETY: as in `run_at`.
         unsafe { current::run_as(seat.0, run) };
@@ -419,10 +423,42 @@ impl Worker {
     #[inline(always)]
     fn after_call_beside(&self, seat: AtOnce) {
         settle_at(seat);
-        let left = self.beside.calls_left.get().wrapping_sub(1);
-        self.beside.calls_left.set(left);
-        if left < 0 {
-            self.give_way_beside();
+        // SAFETY: this thread runs the seat [seat-settled].
+        let left = &unsafe { seat.0.as_ref() }.calls_left_beside;
+        left.set(left.get().wrapping_sub(1));
+        if left.get() < 0 {
+            self.give_way_beside(seat);
+        }
+    }
+
+    /// Counts, at a seat, the calls that have run at once since the last time.
+    pub(crate) fn count_calls_beside(&self) {
+        let left = self.calls_left_beside.get();
+        let made = self.beside.counted_at.get().wrapping_sub(left);
+        // Below 0 in the callback of a call that was refused.
+        if made > 0 {
+            self.beside.counted_at.set(left);
+            self.shared.counters.requests_run_here.add(made.cast_unsigned());
+        }
+    }
+
+    /// Sets how many calls remain to the next look, after all before were counted.
+    fn set_calls_left_beside(&self, calls: i64) {
+        self.calls_left_beside.set(calls);
+        self.beside.counted_at.set(calls);
+    }
+
+    /// Same as [`count_calls_beside`](Self::count_calls_beside), at this trustee, if it is this seat or a seat of this
+    /// runner.
+    pub(crate) fn count_calls_at(&self, trustee: TrusteeId) {
+        if trustee == self.id {
+            return self.count_calls_beside();
+        }
+        let seats = self.beside.seats.borrow();
+        let reached = seats.get(trustee.index()).and_then(Option::as_ref);
+        if let Some(reached) = reached.filter(|reached| reached.trustee == trustee) {
+            // SAFETY: this thread runs it.
+            unsafe { reached.worker.as_ref() }.count_calls_beside();
         }
     }
 
@@ -436,11 +472,14 @@ impl Worker {
 
     /// Gives the seats, their clients and ready fibers their turn, also where a fiber only calls seats at once.
     #[cold]
-    fn give_way_beside(&self) {
+    fn give_way_beside(&self, AtOnce(seat): AtOnce) {
         if self.in_aftermath.get() {
             return; // at the end of the next call
         }
-        self.beside.calls_left.set(GIVE_WAY_EVERY - 1);
+        // SAFETY: this thread runs the seat [seat-settled].
+        let seat = unsafe { seat.as_ref() };
+        seat.count_calls_beside();
+        seat.set_calls_left_beside(GIVE_WAY_EVERY - 1);
         let looks = self.beside.looks.get().wrapping_add(1);
         self.beside.looks.set(looks);
         let is_due = looks.is_multiple_of(GIVE_WAY_AT_LEAST);
@@ -480,6 +519,8 @@ fn refuse<F>(worker: NonNull<Worker>, property: *mut Header, f: F) -> Box<Fault>
     let refuse = |seat: &Worker| {
         seat.mark_busy();
         seat.assert_between_turns();
+        // It does not run, so it is not counted; but it brings the next look nearer, as any call.
+        seat.beside.counted_at.set(seat.beside.counted_at.get().wrapping_sub(1));
         let fault = seat.refusal(property);
         seat.drop_unrun(f);
         Box::new(fault)
@@ -488,11 +529,12 @@ fn refuse<F>(worker: NonNull<Worker>, property: *mut Header, f: F) -> Box<Fault>
     unsafe { current::run_as(worker, refuse) }
 }
 
-/// Runs the calls put off at a seat.
+/// Runs the calls put off at a seat, and notes that it is not quiet. After the call is early enough: the fiber that
+/// calls keeps its runner from being quiet, so the pool is not.
 #[inline(always)]
 fn settle_at(seat: AtOnce) {
     // SAFETY: this thread runs the seat [seat-settled].
-    if unsafe { seat.0.as_ref() }.has_aftermath() {
+    if unsafe { seat.0.as_ref() }.marks.any() {
         settle_at_slow(seat);
     }
 }
@@ -500,6 +542,10 @@ fn settle_at(seat: AtOnce) {
 #[cold]
 #[inline(never)]
 fn settle_at_slow(AtOnce(worker): AtOnce) {
+    let settle = |seat: &Worker| {
+        seat.mark_busy();
+        seat.settle();
+    };
     // SAFETY: as in `Worker::run_at`: callbacks do not suspend.
-    unsafe { current::run_as(worker, Worker::settle) }
+    unsafe { current::run_as(worker, settle) }
 }

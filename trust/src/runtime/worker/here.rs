@@ -32,8 +32,8 @@ impl Host for Worker {
 
     #[inline(always)]
     fn mark_busy(&self) {
-        if self.idle.marked() {
-            self.idle.unmark(&self.shared);
+        if self.marks.is_quiet() {
+            self.leave_quiet();
         }
     }
 
@@ -203,7 +203,7 @@ impl Worker {
     /// Puts off a call on this very trustee until the running closure has returned.
     pub(crate) fn defer(&self, call: Deferred) {
         self.deferred.borrow_mut().push_back(call);
-        self.aftermath.set(true);
+        self.marks.set_aftermath(true);
     }
 
     /// Sets delegated context for the drop of a deferred call that will not run: destructors of captures are the user's
@@ -216,14 +216,16 @@ impl Worker {
     /// Runs the work put off until the end of delegated context: deferred calls, reclamations.
     #[inline(always)]
     pub(crate) fn settle(&self) {
-        if self.aftermath.get() && self.context.get() == Context::Free && !self.in_aftermath.get() {
+        if self.marks.has_aftermath() && self.context.get() == Context::Free && !self.in_aftermath.get() {
             self.settle_slow();
         }
     }
 
-    /// Is there work for [`settle`](Self::settle)?
-    pub(crate) fn has_aftermath(&self) -> bool {
-        self.aftermath.get()
+    /// Takes back that it has no work of its own.
+    #[cold]
+    fn leave_quiet(&self) {
+        self.marks.set_quiet(false);
+        self.shared.quiet.leave();
     }
 
     #[cold]
@@ -240,7 +242,7 @@ impl Worker {
             }
         }
         self.in_aftermath.set(false);
-        self.aftermath.set(self.property_table.has_work());
+        self.marks.set_aftermath(self.property_table.has_work());
     }
 
     /// Counts trusts of a property of this trustee.
@@ -251,14 +253,14 @@ impl Worker {
         // SAFETY: the caller's promise; this is the trustee's thread.
         unsafe { self.property_table.count(property, delta) };
         if self.property_table.has_unreferenced() {
-            self.aftermath.set(true);
+            self.marks.set_aftermath(true);
         }
     }
 
     /// Notes a closed property whose value is in use: it is dropped when that is over.
     pub(crate) fn note_closing(&self, property: *mut Header) {
         self.property_table.note_closing(property);
-        self.aftermath.set(true);
+        self.marks.set_aftermath(true);
     }
 
     pub(crate) fn adopt(&self, property: *mut Header) {

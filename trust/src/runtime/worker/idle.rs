@@ -35,7 +35,6 @@ use crate::config::{
 };
 use crate::park;
 use crate::park::occupancy;
-use crate::registry::Shared;
 use crate::runtime::worker::Worker;
 use crate::trace;
 
@@ -103,7 +102,6 @@ pub(crate) struct Idle {
     budget: SpinBudget,
     /// A timer has fired in this turn (2), or was the last event (1).
     timer: Cell<u8>,
-    marked: Cell<bool>,
 }
 
 impl Idle {
@@ -120,7 +118,6 @@ impl Idle {
             yields: Cell::new(0),
             budget: SpinBudget::new(Instant::now()),
             timer: Cell::new(0),
-            marked: Cell::new(false),
         }
     }
 
@@ -160,19 +157,6 @@ impl Idle {
     fn pay(&self, now: Instant, since: Instant) {
         let beyond_ns = nanos(now.duration_since(since)).saturating_sub(self.always_ns());
         self.budget.pay(now, beyond_ns, self.spin_ns.get());
-    }
-
-    /// Has the worker announced that it has no work of its own?
-    #[inline(always)]
-    pub(crate) fn marked(&self) -> bool {
-        self.marked.get()
-    }
-
-    /// Takes the announcement back: it has work again.
-    #[cold]
-    pub(crate) fn unmark(&self, shared: &Shared) {
-        self.marked.set(false);
-        shared.quiet.leave();
     }
 
     /// Does it give its core away each turn, before it sleeps?
@@ -280,8 +264,8 @@ impl Idle {
 
     /// Announces that it has no work of its own, if so.
     fn mark(&self, worker: &Worker) {
-        if !self.marked.get() && worker.is_idle() {
-            self.marked.set(true);
+        if !worker.marks.is_quiet() && worker.is_idle() {
+            worker.marks.set_quiet(true);
             worker.shared.quiet.enter();
         }
     }

@@ -77,7 +77,7 @@ impl Worker {
     /// A machine is lost that may have had trusts of the properties that this trustee has.
     pub(crate) fn mark_old(&self) {
         self.shared.counters.old_properties.add(self.property_table.mark_old(&self.shared.slab));
-        self.aftermath.set(true);
+        self.marks.set_aftermath(true);
     }
 
     /// Drops the value of a closed property in delegated context. The panic hook has reported a panic of its `Drop`.
