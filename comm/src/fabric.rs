@@ -25,7 +25,7 @@ use crate::ids::{Loss, MachineId, ReadId, ShareId, WorkerId};
 use crate::memory::Region;
 use std::time::Duration;
 #[cfg(all(target_os = "linux", not(loom)))]
-use {crate::ids::Wake, crate::park, crate::share::Share, std::ops::Range, std::sync::Arc};
+use {crate::ids::Wake, crate::memory, crate::park, crate::share::Share, std::ops::Range, std::sync::Arc};
 
 /// One machine's end of the network between the machines of a rack program.
 pub trait Fabric: Send + Sync {
@@ -37,6 +37,17 @@ pub trait Fabric: Send + Sync {
 
     /// Returns the own region, which peers write. All bytes are 0 at first.
     fn region(&self) -> &Region;
+
+    /// Gives memory to a range of the own region, before peers are told to write there. Only a `shm` region that was
+    /// opened with less memory than it has bytes ([`RegionSize`](crate::shm::RegionSize)) needs it; a range keeps the
+    /// memory and the bytes that it has.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Misaligned`] (an empty range); [`Error::System`]: among others, out of memory.
+    #[cfg(all(target_os = "linux", not(loom)))]
+    fn commit_region(&self, range: Range<usize>) -> Result<(), Error> {
+        memory::check_access(self.region().bytes(), range.start, range.len(), 1)
+    }
 
     /// Returns the length in bytes of the region of `peer`, which bounds writes to it.
     ///

@@ -186,6 +186,11 @@ impl Fabric for MixedFabric {
         self.parts.iter().try_for_each(|part| part.poll(worker))
     }
 
+    fn commit_region(&self, range: Range<usize>) -> Result<(), Error> {
+        // The parts have one region: memory for it comes from the part that made it.
+        self.parts.iter().try_for_each(|part| part.commit_region(range.clone()))
+    }
+
     fn mapped(&self, machine: MachineId, share: ShareId) -> Result<Option<Arc<Share>>, Error> {
         let part = if machine == self.machine() { &*self.parts[0] } else { self.part(machine)? };
         part.mapped(machine, share)

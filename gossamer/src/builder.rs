@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use gossamer_ways::ways::Limits;
+
 use crate::rendezvous::RendezvousError;
 use crate::rendezvous::variables::{Get, number, text};
 
@@ -14,6 +16,8 @@ const PIN: &str = "GOSSAMER_PIN";
 const SPIN: &str = "GOSSAMER_SPIN_US";
 const SURVIVES: &str = "GOSSAMER_SURVIVES";
 const MACHINE_WAYS: &str = "GOSSAMER_MACHINE_WAYS";
+/// The same, without an option of the launcher.
+const DIRECT_WAYS: &str = "GOSSAMER_DIRECT_WAYS";
 
 /// Start of a program with other settings than those of [`main`](crate::main). All machines run the same program, so
 /// all have the same settings.
@@ -28,6 +32,8 @@ pub struct Builder {
     pub(crate) survives: u16,
     /// Whether machines have ways in place of the rings of pairs of workers; by the rule if it is not set.
     pub(crate) machine_ways: Option<bool>,
+    /// Most direct ways of a worker, beside machine ways.
+    pub(crate) direct_ways: u16,
 }
 
 /// Returns a start with the default settings; [`Builder::main`] starts the program.
@@ -51,6 +57,7 @@ pub fn builder() -> Builder {
         has_page_servers: false,
         survives: 0,
         machine_ways: None,
+        direct_ways: Limits::DEFAULT.rings as u16,
     }
 }
 
@@ -133,6 +140,19 @@ impl Builder {
         self
     }
 
+    /// Sets how many *direct ways* a worker has at most, where machines have ways: rings of its own with those workers
+    /// of other machines with which it exchanges much. 64 unless set, in a rack of large machines less; 0 for none.
+    /// They are made when needed, and cost no memory before; docs/scaling.md.
+    ///
+    /// ```
+    /// let shared_alone = gossamer::builder().machine_ways(true).direct_ways(0);
+    /// shared_alone.main(|| assert_eq!(gossamer::rack_stats().direct_ways, 0), 2);
+    /// ```
+    pub fn direct_ways(mut self, direct_ways: u16) -> Self {
+        self.direct_ways = direct_ways;
+        self
+    }
+
     /// Returns the settings with those of the environment, which come first.
     ///
     /// # Errors
@@ -141,8 +161,9 @@ impl Builder {
         let (pin, machine_ways) = (on_or_off(get, PIN)?, on_or_off(get, MACHINE_WAYS)?);
         let spin = number(get, SPIN, "a whole number of microseconds")?.map(Duration::from_micros);
         let survives = number(get, SURVIVES, "a number of machines")?.unwrap_or(self.survives);
+        let direct_ways = number(get, DIRECT_WAYS, "a number of direct ways")?.unwrap_or(self.direct_ways);
         let (pin, machine_ways) = (pin.or(self.pin), machine_ways.or(self.machine_ways));
-        Ok(Builder { pin, spin: spin.or(self.spin), survives, machine_ways, ..self.clone() })
+        Ok(Builder { pin, spin: spin.or(self.spin), survives, machine_ways, direct_ways, ..self.clone() })
     }
 }
 
@@ -187,6 +208,12 @@ mod tests {
             Ok::<_, RendezvousError>(settings.with_environment(&get)?.machine_ways)
         };
         assert_eq!((machine_ways("").unwrap(), machine_ways("off").unwrap()), (Some(true), Some(false)));
+        let direct_ways = |value: &str| {
+            let get = |name: &str| (name == DIRECT_WAYS).then(|| OsString::from(value));
+            Ok::<_, RendezvousError>(own.clone().direct_ways(3).with_environment(&get)?.direct_ways)
+        };
+        assert_eq!((direct_ways("").unwrap(), direct_ways("0").unwrap()), (3, 0));
+        assert!(direct_ways("many").unwrap_err().to_string().contains("GOSSAMER_DIRECT_WAYS has the value"));
         assert!(machine_ways("1").unwrap_err().to_string().contains("GOSSAMER_MACHINE_WAYS has the value"));
         for wrong in ["-1", "1.5", "2ms"] {
             assert!(refused(None, Some(wrong)).contains("GOSSAMER_SPIN_US has the value"), "{wrong}");

@@ -18,7 +18,7 @@ use trust::link::deadline_after;
 
 use comm::mixed::{MixedFabric, Part};
 use comm::secure::Key;
-use comm::shm::{self, ShmFabric};
+use comm::shm::{self, RegionSize, ShmFabric};
 use comm::tcp::{Limits, Listener, TcpFabric};
 use comm::{Fabric, MachineId, Region};
 use serde::{Deserialize, Serialize};
@@ -95,11 +95,12 @@ pub(crate) fn connect(
     let transports = better_transports(plan, own, &transports, &offers);
     let candidate = candidate.filter(|_| transports.contains(&Transport::Verbs));
     let workers = workers::divide(plan, &cores, asked.threads)?;
-    let layout = Arc::new(Layout::choose(workers, asked.hidden, Slots::of(plan), machine_ways));
+    let layout = Layout::choose(workers, asked.hidden, Slots::of(plan), machine_ways);
+    let layout = Arc::new(layout.with_direct_ways(asked.direct_ways));
     let threads: Vec<u16> = (0..layout.machines()).map(|machine| layout.threads(machine)).collect();
     let (own, transports, threads) = (MachineId(own), &transports[..], &threads[..]);
     let topology = Topology { own, transports, offers: &offers, threads, deadline: deadline_after(deadline.left()) };
-    let parts = Parts { own, plan, region_bytes: layout.region_bytes(own.0), topology, deadline };
+    let parts = Parts { own, plan, region: layout.region_size(own.0), topology, deadline };
     let opened = parts.open(memory, listener, candidate, &endpoints, key);
     let (fabric, transports) = opened.map_err(|error| StartError::fabric(error, plan))?;
     let name = plan.host_of(own.0).name.clone();
@@ -239,7 +240,7 @@ fn is_address_in_use(error: &comm::Error) -> bool {
 struct Parts<'a> {
     own: MachineId,
     plan: &'a Plan,
-    region_bytes: usize,
+    region: RegionSize,
     /// Topology with the preferred transports.
     topology: Topology<'a>,
     deadline: Deadline,
@@ -260,7 +261,7 @@ impl Parts<'_> {
         let memory = memory.map(|memory| self.open_shm(memory)).transpose()?;
         let region = match &memory {
             Some(memory) => memory.shared_region(),
-            None => Arc::new(Region::anonymous(self.region_bytes)?),
+            None => Arc::new(Region::anonymous(self.region.bytes)?),
         };
         let reached = candidate
             .map(|candidate| candidate.connect(&self.topology, key.clone(), Arc::clone(&region)))
@@ -311,7 +312,7 @@ impl Parts<'_> {
     fn open_shm(&self, memory: shm::Bootstrap) -> Result<ShmFabric, comm::Error> {
         let group: Vec<MachineId> = self.plan.memory_group(self.own.0).into_iter().map(MachineId).collect();
         let machines = self.topology.transports.len() as u16;
-        ShmFabric::open_group(memory, &group, machines, self.region_bytes, self.deadline.left())
+        ShmFabric::open_group(memory, &group, machines, self.region, self.deadline.left())
     }
 
     fn open_tcp(

@@ -46,7 +46,8 @@ pub(crate) enum StartError {
     OtherVersion { machine: u16 },
     #[error(
         "machine {machine} takes itself for {theirs}, and was taken for {expected}: every machine must call \
-         `gossamer::main` with the same number of threads, and have the same GOSSAMER_MACHINE_WAYS"
+         `gossamer::main` with the same number of threads, and have the same GOSSAMER_MACHINE_WAYS and \
+         GOSSAMER_DIRECT_WAYS"
     )]
     OtherLayout { machine: u16, theirs: String, expected: String },
     #[error("machine {machine} sent no greeting: {cause}; see what it printed")]

@@ -162,7 +162,8 @@ where
     let (control, messages) = fate::share(control).map_err(StartError::Thread)?;
     let image = Image::of_program().map_err(StartError::Image)?;
     let hidden = if settings.has_page_servers { page_server::HIDDEN_WORKERS } else { service::HIDDEN_WORKERS };
-    let asked = Asked { threads, hidden, machine_ways: settings.machine_ways };
+    let Builder { machine_ways, direct_ways, .. } = *settings;
+    let asked = Asked { threads, hidden, machine_ways, direct_ways };
     let connected = connect(own, &plan, memory, &control, &messages, asked, image)?;
     drop(messages);
     let Connected { fabric, layout, hellos, transports } = connected;

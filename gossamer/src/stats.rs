@@ -4,6 +4,7 @@
 use trust::TrusteeReference;
 
 use crate::rack::program;
+use crate::remote::direct_ways;
 
 /// Delegations that the workers of a machine have made since its start, sent by fibers of the program only. Those of
 /// other threads of the process are not included.
@@ -17,6 +18,9 @@ pub struct Stats {
     /// Values there now of properties of before the loss of a machine
     /// ([`survives`](crate::Builder::survives)). Not a count of work: those whose trusts the lost machine had stay.
     pub old_properties: u64,
+    /// Direct ways there now: rings of single pairs of workers, where machines have ways
+    /// ([`machine_ways`](crate::Builder::machine_ways)). Each of the two workers counts its own.
+    pub direct_ways: u64,
 }
 
 impl std::ops::Add for Stats {
@@ -26,6 +30,7 @@ impl std::ops::Add for Stats {
             local: self.local + other.local,
             remote: self.remote + other.remote,
             old_properties: self.old_properties + other.old_properties,
+            direct_ways: self.direct_ways + other.direct_ways,
         }
     }
 }
@@ -34,7 +39,7 @@ fn of_worker(trustee: &TrusteeReference) -> Stats {
     let Some(stats) = trust::stats(*trustee) else { return Stats::default() };
     let remote = stats.requests_sent_remote;
     let local = stats.requests_sent.saturating_sub(remote) + stats.requests_run_here;
-    Stats { local, remote, old_properties: stats.old_properties }
+    Stats { local, remote, old_properties: stats.old_properties, direct_ways: 0 }
 }
 
 /// Returns the delegations of this machine.
@@ -54,7 +59,8 @@ fn of_worker(trustee: &TrusteeReference) -> Stats {
 /// ```
 #[track_caller]
 pub fn stats() -> Stats {
-    program().trustees.iter().map(of_worker).fold(Stats::default(), std::ops::Add::add)
+    let of_process = Stats { direct_ways: direct_ways(), ..Stats::default() };
+    program().trustees.iter().map(of_worker).fold(of_process, std::ops::Add::add)
 }
 
 /// Returns the delegations of all machines together but the lost ones: asks each one, and waits. All answer, also while

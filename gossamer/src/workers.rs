@@ -24,6 +24,8 @@ pub(crate) struct Asked {
     pub(crate) hidden: u16,
     /// Machine ways or rings, if the program says which.
     pub(crate) machine_ways: Option<bool>,
+    /// Most direct ways of a worker, beside machine ways.
+    pub(crate) direct_ways: u16,
 }
 
 /// Returns the workers of a program that runs as one process: `threads`, or (0) one for each core.

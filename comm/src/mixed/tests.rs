@@ -27,7 +27,7 @@ fn open(machine: MachineId, segments: &[shm::Segments; 2], join: Join<'_>) -> Mi
     let local = group(host);
     let place = local.iter().position(|peer| *peer == machine).unwrap();
     let bootstrap = segments[host].bootstrap(MachineId(place as u16)).unwrap();
-    let shm = ShmFabric::open_group(bootstrap, &local, 4, REGION_BYTES, TIMEOUT).unwrap();
+    let shm = ShmFabric::open_group(bootstrap, &local, 4, REGION_BYTES.into(), TIMEOUT).unwrap();
     let remote = join(machine, shm.shared_region());
     let local = local.into_iter().filter(|peer| *peer != machine).collect();
     let parts = vec![Part { fabric: Box::new(shm), peers: local }, Part { fabric: remote, peers: group(1 - host) }];

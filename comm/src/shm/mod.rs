@@ -5,8 +5,8 @@
 //!
 //! A write is a copy into the mapping of the peer's region; a wake is a futex wake in it. Both continue to
 //! succeed when the peer is dead, since its memory lives as long as a mapping of it. A region cannot shrink
-//! once sized (it is sealed), and its pages exist from the start, so neither a peer nor a lack of memory
-//! turns an access into a SIGBUS.
+//! once sized (it is sealed), and its pages exist from the start, or since they were committed ([`RegionSize`]), so
+//! neither a peer nor a lack of memory turns an access to them into a SIGBUS.
 //!
 //! A peer's shares are mapped at their first use; reads are copies, made when they are taken.
 //!
@@ -27,20 +27,37 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fabric::{Connection, Fabric};
 use crate::ids::{Loss, MachineId, WorkerId};
-use crate::memory::{Region, WORD_BYTES};
+use crate::memory::{self, Region, WORD_BYTES};
 use crate::park;
 use crate::share::{PendingReads, ReadId, Share, ShareFile, ShareId, Shares, check_room};
 use control::{Control, Step};
 use memmap2::MmapOptions;
 use peers::Peers;
-use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat};
+use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate};
 use rustix::io::retry_on_intr;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Interval at which a machine that waits for others to start checks that they still live.
 const LIVENESS_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Length of a region, all of which has memory from the start or only its first part: the rest takes no memory before
+/// [`Fabric::commit_region`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegionSize {
+    /// Length in bytes.
+    pub bytes: usize,
+    /// Bytes that have memory from the start, and that peers may write without being told.
+    pub committed_bytes: usize,
+}
+
+impl From<usize> for RegionSize {
+    fn from(bytes: usize) -> RegionSize {
+        RegionSize { bytes, committed_bytes: bytes }
+    }
+}
 
 /// One machine's end of a `shm` fabric. Dropping it tells the peers that this machine leaves gracefully;
 /// connections stay usable after that.
@@ -50,6 +67,8 @@ pub struct ShmFabric {
     /// Number of machines of the whole program.
     machines: u16,
     own: Arc<Region>,
+    /// The memory file of the own region.
+    file: OwnedFd,
     /// Regions of the machines of the group but the own, ascending.
     regions: Vec<(MachineId, Arc<Region>)>,
     peers: Peers,
@@ -76,7 +95,7 @@ impl ShmFabric {
     pub fn open(bootstrap: Bootstrap, region_bytes: usize, timeout: Duration) -> Result<ShmFabric, Error> {
         let control = Control::open(bootstrap.control()?)?;
         let machines = control.group().len() as u16; // the file has it as a u16
-        ShmFabric::join(bootstrap, control, machines, region_bytes, timeout)
+        ShmFabric::join(bootstrap, control, machines, region_bytes.into(), timeout)
     }
 
     /// Like [`open`](ShmFabric::open), for those machines of a larger program that share a host: `group` are
@@ -90,7 +109,7 @@ impl ShmFabric {
         bootstrap: Bootstrap,
         group: &[MachineId],
         machines: u16,
-        region_bytes: usize,
+        region: RegionSize,
         timeout: Duration,
     ) -> Result<ShmFabric, Error> {
         let mut control = Control::open(bootstrap.control()?)?;
@@ -98,7 +117,7 @@ impl ShmFabric {
         if group.last().is_some_and(|last| last.0 >= machines) {
             return Err(Error::bootstrap(format!("the machines {group:?} in a program of {machines}")));
         }
-        ShmFabric::join(bootstrap, control, machines, region_bytes, timeout)
+        ShmFabric::join(bootstrap, control, machines, region, timeout)
     }
 
     /// Returns the own region, for the other fabrics of this machine: they store incoming writes there too.
@@ -110,9 +129,10 @@ impl ShmFabric {
         bootstrap: Bootstrap,
         control: Control,
         machines: u16,
-        region_bytes: usize,
+        region: RegionSize,
         timeout: Duration,
     ) -> Result<ShmFabric, Error> {
+        let region_bytes = region.bytes;
         if region_bytes == 0 || !region_bytes.is_multiple_of(WORD_BYTES) {
             return Err(Error::Misaligned { offset: 0, bytes: region_bytes, align_bytes: WORD_BYTES });
         }
@@ -129,7 +149,7 @@ impl ShmFabric {
         let mut seat = Seat::claim(control, machine)?;
         let deadline = Deadline::after(timeout);
 
-        size(&memory[place], region_bytes)?;
+        size(&memory[place], region)?;
         seat.control.introduce(machine, region_bytes, std::process::id())?;
         let mut peers = Peers::new()?;
         seat.reach(Step::Sized, &peers, timeout, deadline)?;
@@ -147,9 +167,10 @@ impl ShmFabric {
         seat.reach(Step::Linked, &peers, timeout, deadline)?;
         seat.reach(Step::Up, &peers, timeout, deadline)?;
         seat.is_open = true;
-        // The files of the regions close here: the mappings hold the memory. The file of the shares stays
-        // open, for shares that are opened later.
-        Ok(ShmFabric { seat, machines, own, regions, peers, connected: ConnectedPairs::default() })
+        // The files of the peers' regions close here: the mappings hold the memory. The own one and the file of the
+        // shares stay open, for what is committed and for shares that are opened later.
+        let file = fds.swap_remove(1 + place);
+        Ok(ShmFabric { seat, machines, own, file, regions, peers, connected: ConnectedPairs::default() })
     }
 
     fn peer_region(&self, peer: MachineId) -> Result<&Arc<Region>, Error> {
@@ -180,6 +201,13 @@ impl Fabric for ShmFabric {
         let region = Arc::clone(self.peer_region(peer)?);
         self.connected.insert(peer, worker)?;
         Ok(Box::new(ShmConnection { peer, region, reads: PendingReads::default() }))
+    }
+
+    fn commit_region(&self, range: Range<usize>) -> Result<(), Error> {
+        let bytes = range.len();
+        memory::check_access(self.own.bytes(), range.start, bytes, 1)?;
+        let committed = || fallocate(&self.file, FallocateFlags::empty(), range.start as u64, bytes as u64);
+        retry_on_intr(committed).map_err(Error::system(format!("committing {bytes} bytes of the own region")))
     }
 
     fn mapped(&self, machine: MachineId, share: ShareId) -> Result<Option<Arc<Share>>, Error> {
@@ -322,9 +350,13 @@ impl Drop for Seat {
 }
 
 /// Gives the own memory file its length and its pages, and seals the length.
-fn size(fd: &OwnedFd, region_bytes: usize) -> Result<(), Error> {
-    let doing = || format!("reserving {region_bytes} bytes for the own region");
-    retry_on_intr(|| fallocate(fd, FallocateFlags::empty(), 0, region_bytes as u64)).map_err(Error::system(doing()))?;
+fn size(fd: &OwnedFd, RegionSize { bytes, committed_bytes }: RegionSize) -> Result<(), Error> {
+    let doing = || format!("reserving {committed_bytes} of {bytes} bytes for the own region");
+    retry_on_intr(|| ftruncate(fd, bytes as u64)).map_err(Error::system(doing()))?;
+    let committed = committed_bytes.min(bytes) as u64;
+    if committed > 0 {
+        retry_on_intr(|| fallocate(fd, FallocateFlags::empty(), 0, committed)).map_err(Error::system(doing()))?;
+    }
     fcntl_add_seals(fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(Error::system(doing()))
 }
 

@@ -126,7 +126,7 @@ fn a_machine_that_ends_while_starting_is_named() {
     let mut process = std::process::Command::new("true").spawn().unwrap();
     let control = Control::open(&segments.bootstrap(VICTIM).unwrap().fds[0]).unwrap();
     control.claim(VICTIM).unwrap();
-    size(&segments.bootstrap(VICTIM).unwrap().fds[2], 4096).unwrap();
+    size(&segments.bootstrap(VICTIM).unwrap().fds[2], RegionSize::from(4096)).unwrap();
     control.introduce(VICTIM, 4096, process.id()).unwrap();
     control.advance(VICTIM, Step::Sized).unwrap();
     // Not reaped until `wait` below, so that its id stays its own: the pidfd opens, and shows that it has ended.
@@ -166,7 +166,7 @@ fn a_group_keeps_its_numbers_in_the_program() {
     let group = [MachineId(3), MachineId(5)];
     let open = |place| {
         let bootstrap = segments.bootstrap(MachineId(place)).unwrap();
-        ShmFabric::open_group(bootstrap, &group, 7, 4096, TIMEOUT).unwrap()
+        ShmFabric::open_group(bootstrap, &group, 7, 4096.into(), TIMEOUT).unwrap()
     };
     std::thread::scope(|scope| {
         let third = scope.spawn(|| open(0));
@@ -192,7 +192,7 @@ fn a_group_that_does_not_fit_is_refused() {
     for (group, machines) in [(vec![0, 1, 2], 3), (vec![1, 0], 2), (vec![1, 1], 2), (vec![4, 5], 5), (vec![], 2)] {
         let group: Vec<_> = group.into_iter().map(MachineId).collect();
         let bootstrap = segments.bootstrap(MachineId(0)).unwrap();
-        let opened = ShmFabric::open_group(bootstrap, &group, machines, 4096, TIMEOUT);
+        let opened = ShmFabric::open_group(bootstrap, &group, machines, 4096.into(), TIMEOUT);
         assert!(matches!(opened, Err(Error::Bootstrap { .. })), "{opened:?}");
     }
 }
@@ -221,6 +221,36 @@ fn a_region_cannot_be_taken_away() {
         assert_eq!(rustix::fs::ftruncate(fd, 0), Err(rustix::io::Errno::PERM), "it would be a SIGBUS");
     }
     fabric.region().word(4088).unwrap().store(1, std::sync::atomic::Ordering::Relaxed);
+}
+
+#[test]
+fn a_region_takes_memory_when_it_is_committed() {
+    const BYTES: usize = 1 << 30;
+    let segments = create(2).unwrap();
+    let open = |machine: u16, region| {
+        let group = [MachineId(0), MachineId(1)];
+        let bootstrap = segments.bootstrap(MachineId(machine)).unwrap();
+        ShmFabric::open_group(bootstrap, &group, 2, region, TIMEOUT).unwrap()
+    };
+    let taken = || {
+        let file = &segments.bootstrap(MachineId(0)).unwrap().fds[1];
+        fstat(file).unwrap().st_blocks as usize * 512
+    };
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| open(1, 64.into()));
+        let owner = open(0, RegionSize { bytes: BYTES, committed_bytes: 1 << 16 });
+        let writer = writer.join().unwrap();
+        assert!((1 << 16..2 << 20).contains(&taken()), "{} bytes", taken());
+        owner.commit_region(BYTES - (4 << 20)..BYTES).unwrap();
+        assert!((4 << 20..8 << 20).contains(&taken()), "{} bytes", taken());
+        let mut connection = writer.connect(MachineId(0), WorkerId(0)).unwrap();
+        connection.write(&[7; 8], BYTES - 8).unwrap();
+        owner.commit_region(BYTES - 8..BYTES).unwrap();
+        let word = owner.region().word(BYTES - 8).unwrap().load(std::sync::atomic::Ordering::Acquire);
+        assert_eq!(word, u64::from_ne_bytes([7; 8]), "a committed range keeps its bytes");
+        assert!(matches!(owner.commit_region(BYTES - 8..BYTES + 8), Err(Error::OutOfRange { .. })));
+        assert!(matches!(owner.commit_region(8..8), Err(Error::Misaligned { .. })));
+    });
 }
 
 #[test]
@@ -258,7 +288,7 @@ fn nonsense_is_refused() {
 fn a_peer_that_lies_about_its_length_is_refused() {
     let segments = create(2).unwrap();
     let control = Control::open(&segments.bootstrap(VICTIM).unwrap().fds[0]).unwrap();
-    size(&segments.bootstrap(VICTIM).unwrap().fds[2], 4096).unwrap();
+    size(&segments.bootstrap(VICTIM).unwrap().fds[2], RegionSize::from(4096)).unwrap();
     control.introduce(VICTIM, 8192, std::process::id()).unwrap();
     control.advance(VICTIM, Step::Sized).unwrap();
     let opened = ShmFabric::open(segments.bootstrap(MachineId(0)).unwrap(), 4096, TIMEOUT);

@@ -12,7 +12,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use comm::{Fabric, MachineId, WORD_BYTES, WorkerId};
 use trust::TrusteeId;
@@ -72,9 +72,17 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    fn of(stream: &FrameStream) -> Watch {
+    pub(super) fn of(stream: &FrameStream) -> Watch {
         let (offset, before) = stream.next_flag();
         Watch { word: offset / WORD_BYTES, before }
+    }
+
+    /// Has the flag changed, which is one of these words of the region?
+    #[inline]
+    pub(super) fn has_changed(&self, words: &[AtomicU64]) -> bool {
+        // Acquire of [flag-last] (`comm::fabric`), as in `FrameStream::receive`; a peer's `Connection::write` is the
+        // Release.
+        words.get(self.word).is_none_or(|word| word.load(Ordering::Acquire) != self.before)
     }
 }
 
@@ -192,13 +200,8 @@ impl RackCarrier {
         let region = self.fabric.region();
         // A region is a whole number of words.
         let words = region.words(0, region.bytes()).unwrap_or_default();
-        let changed = |watch: &Watch| {
-            // Acquire of [flag-last] (`comm::fabric`), as in `FrameStream::receive`; a peer's `Connection::write` is
-            // the Release.
-            words.get(watch.word).is_none_or(|word| word.load(Ordering::Acquire) != watch.before)
-        };
         let rest = watched.get(from..)?;
-        (from..).zip(rest).find(|(place, watch)| changed(watch) && !but(*place)).map(|(place, _)| place)
+        (from..).zip(rest).find(|(place, watch)| watch.has_changed(words) && !but(*place)).map(|(place, _)| place)
     }
 }
 

@@ -4,8 +4,8 @@
 //!
 //! ```text
 //! magic u64 | version u16 | machine u16 | machines u16 | workers u16 | slot bytes u32 | process u32 | shape u64
-//! | slots of a pair u16 | hidden u16 | length u8, build id (32 bytes) | length u8, host name (up to 70 bytes) | ..
-//! | flag u64
+//! | slots of a pair u16 | hidden u16 | direct ways u16 | length u8, build id (32 bytes)
+//! | length u8, host name (up to 70 bytes) | .. | flag u64
 //! ```
 //!
 //! Invariant: a hello is read from a copy and checked before it is used. The same bytes stand at the same place in
@@ -22,8 +22,8 @@ use super::layout::{HELLO_BYTES, Layout, Slots};
 use crate::error::StartError;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"gossamer");
-const VERSION: u16 = 3;
-const FIXED_BYTES: usize = 36;
+const VERSION: u16 = 4;
+const FIXED_BYTES: usize = 38;
 const NAME: usize = FIXED_BYTES + 1 + BUILD_BYTES_MAX;
 const NAME_BYTES_MAX: usize = 70;
 const FLAG: usize = HELLO_BYTES - 8;
@@ -43,6 +43,8 @@ pub(crate) struct Hello {
     pub(crate) slots: Slots,
     /// Threads behind the workers.
     pub(crate) hidden: u16,
+    /// Most of a worker.
+    pub(crate) direct_ways: u16,
     pub(crate) process: u32,
     pub(crate) image: ImageId,
     /// Cut to 70 bytes.
@@ -61,6 +63,7 @@ impl Hello {
         bytes.extend_from_slice(&self.image.shape.to_ne_bytes());
         bytes.extend_from_slice(&self.slots.per_pair.to_ne_bytes());
         bytes.extend_from_slice(&self.hidden.to_ne_bytes());
+        bytes.extend_from_slice(&self.direct_ways.to_ne_bytes());
         let build = &self.image.build[..self.image.build.len().min(BUILD_BYTES_MAX)];
         bytes.push(build.len() as u8);
         bytes.extend_from_slice(build);
@@ -92,6 +95,7 @@ impl Hello {
             workers: u16_at(14),
             slots: Slots { per_pair: u16_at(32), bytes: u32_at(16) as usize },
             hidden: u16_at(34),
+            direct_ways: u16_at(36),
             process: u32_at(20),
             image: ImageId { build: text(FIXED_BYTES, BUILD_BYTES_MAX)?.to_vec(), shape: u64_at(24) },
             host: str::from_utf8(text(NAME, NAME_BYTES_MAX)?).ok()?.to_owned(),
@@ -114,6 +118,7 @@ pub(crate) fn exchange(
         workers: layout.workers()[usize::from(own)],
         slots: layout.slots(),
         hidden: layout.hidden(),
+        direct_ways: layout.direct_ways(),
         process: std::process::id(),
         image: image.clone(),
         host,
@@ -170,12 +175,19 @@ fn check(mine: &Hello, theirs: &Hello, machine: u16, layout: &Layout) -> Result<
             image: theirs.image.to_string(),
         });
     }
-    let say = |machine, machines, workers, hidden, slots: Slots| {
-        format!("machine {machine} of {machines} with {workers} workers, {hidden} more threads and {slots}")
+    let say = |hello: &Hello| {
+        let Hello { machine, machines, workers, hidden, slots, direct_ways, .. } = hello;
+        let direct_ways =
+            if *direct_ways > 0 { format!(", {direct_ways} direct ways a worker") } else { String::new() };
+        format!(
+            "machine {machine} of {machines} with {workers} workers, {hidden} more threads and {slots}{direct_ways}"
+        )
     };
-    let workers = layout.workers()[usize::from(machine)];
-    let expected = say(machine, layout.machines(), workers, layout.hidden(), layout.slots());
-    let theirs = say(theirs.machine, theirs.machines, theirs.workers, theirs.hidden, theirs.slots);
+    let (workers, hidden, direct_ways) =
+        (layout.workers()[usize::from(machine)], layout.hidden(), layout.direct_ways());
+    let (machines, slots) = (layout.machines(), layout.slots());
+    let expected = say(&Hello { machine, machines, workers, hidden, slots, direct_ways, ..mine.clone() });
+    let theirs = say(theirs);
     if theirs != expected {
         return Err(StartError::OtherLayout { machine, theirs, expected });
     }
@@ -189,7 +201,7 @@ mod tests {
     fn hello() -> Hello {
         let image = ImageId { build: vec![7; 20], shape: 5 };
         let (slots, host) = (Slots::SHM, "größe".to_owned());
-        Hello { machine: 1, machines: 2, workers: 3, slots, hidden: 1, process: 9, image, host }
+        Hello { machine: 1, machines: 2, workers: 3, slots, hidden: 1, direct_ways: 0, process: 9, image, host }
     }
 
     #[test]
@@ -215,7 +227,10 @@ mod tests {
         let text = check(&mine, &other, 1, &layout).unwrap_err().to_string();
         assert!(text.contains("machine 1") && text.contains("0808") && text.contains("0707"), "{text}");
         let slots = Slots { per_pair: 5, ..Slots::SHM };
-        for other in [Hello { workers: 4, ..hello() }, Hello { machine: 0, ..hello() }, Hello { slots, ..hello() }] {
+        let direct_ways = Hello { direct_ways: 1, ..hello() };
+        for other in
+            [Hello { workers: 4, ..hello() }, Hello { machine: 0, ..hello() }, Hello { slots, ..hello() }, direct_ways]
+        {
             assert!(matches!(check(&mine, &other, 1, &layout), Err(StartError::OtherLayout { machine: 1, .. })));
         }
     }

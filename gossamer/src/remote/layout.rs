@@ -20,6 +20,7 @@
 //! acknowledgements  [other machine]
 //! news              [other machine]   count of its writes, one word behind the other: an idle worker looks here alone
 //! rings             [other machine] [0, 1, ..]
+//! direct rings      [own worker] [0, 1, ..]   not touched before a pair has them
 //! ```
 //!
 //! Every machine computes the same layout from the numbers of workers and the slots of a pair, so no addresses are
@@ -27,7 +28,9 @@
 
 use std::fmt;
 
+use comm::shm::RegionSize;
 use gossamer_ways::machine::{WRITE_BYTES, WRITES_MAX};
+use gossamer_ways::ways::Limits;
 
 use super::slot::TRAILER_BYTES;
 use crate::bootstrap::Plan;
@@ -102,6 +105,10 @@ pub(crate) struct Layout {
     /// Threads of each machine behind its workers, if there are other machines.
     hidden: u16,
     slots: Slots,
+    /// All machines share memory.
+    is_one_host: bool,
+    /// Most direct ways of a worker.
+    direct_ways: u16,
 }
 
 impl Layout {
@@ -120,7 +127,8 @@ impl Layout {
             before.push(total);
             total += usize::from(count);
         }
-        let mut layout = Layout { workers, before, total, hidden, slots };
+        let (is_one_host, direct_ways) = (slots == Slots::SHM, Limits::DEFAULT.rings as u16);
+        let mut layout = Layout { workers, before, total, hidden, slots, is_one_host, direct_ways };
         let too_large =
             |layout: &Layout| (0..layout.machines()).any(|machine| layout.slots_bytes(machine) > SLOTS_BYTES_MAX);
         while layout.slots.per_pair > 1 && too_large(&layout) {
@@ -171,6 +179,45 @@ impl Layout {
     }
 
     const WAY_BYTES: usize = Layout::WAY.stride_bytes() * Layout::WAY.per_pair as usize;
+
+    /// Slots of a direct way, each for a piece of a frame (`ways::wire`).
+    pub(super) const DIRECT: Slots = Slots { per_pair: 16, bytes: (8192 + TRAILER_BYTES).next_multiple_of(64) };
+    pub(super) const DIRECT_BYTES: usize = Layout::DIRECT.stride_bytes() * Layout::DIRECT.per_pair as usize;
+
+    /// Workers have at most so many direct ways, if machines have ways.
+    pub(crate) fn with_direct_ways(self, direct_ways: u16) -> Layout {
+        Layout { direct_ways, ..self }
+    }
+
+    /// Returns the most direct ways of a worker, as it was asked for; 0 without machine ways.
+    pub(super) fn direct_ways(&self) -> u16 {
+        if self.has_ways() { self.direct_ways } else { 0 }
+    }
+
+    /// Returns the rules of direct ways for the workers of a machine. A batch need not be full to count if no others
+    /// would share a write with it, at either end, or if writes are mere stores.
+    pub(super) fn limits(&self, machine: u16) -> Limits {
+        let workers = self.workers[usize::from(machine)];
+        let limits = Limits::of_machine(workers);
+        let rings = limits.rings.min(usize::from(self.direct_ways)).min(self.others(machine));
+        let is_shared = !self.is_one_host && self.workers.iter().any(|workers| *workers > 1);
+        let full_bytes = if is_shared { limits.full_bytes } else { 0 };
+        Limits { rings, full_bytes, ..limits }
+    }
+
+    /// Returns the offset of a ring of this worker, in the region of its machine.
+    pub(super) fn direct_ring(&self, own: Place, ring: usize) -> usize {
+        let before = usize::from(own.worker) * self.limits(own.machine).rings;
+        self.squares(own.machine) + self.slots_bytes(own.machine) + (before + ring) * Layout::DIRECT_BYTES
+    }
+
+    /// Returns the bytes of the rings of all direct ways that a machine may have.
+    pub(super) fn direct_bytes(&self, machine: u16) -> usize {
+        if !self.has_ways() {
+            return 0;
+        }
+        usize::from(self.workers[usize::from(machine)]) * self.limits(machine).rings * Layout::DIRECT_BYTES
+    }
 
     pub(crate) fn workers(&self) -> &[u16] {
         &self.workers
@@ -256,7 +303,7 @@ impl Layout {
         self.squares(machine) + self.slots.stride_bytes() * slot
     }
 
-    /// Returns the bytes of the slots of a machine.
+    /// Returns the bytes of the slots of a machine, but for those of direct ways.
     pub(crate) fn slots_bytes(&self, machine: u16) -> usize {
         if self.has_ways() {
             return (self.workers.len() - 1) * Layout::WAY_BYTES;
@@ -264,9 +311,15 @@ impl Layout {
         2 * self.square(machine, self.slots.per_pair) * self.slots.stride_bytes()
     }
 
+    /// Returns the bytes of the region of a machine, and how many of them have memory from the start.
+    pub(crate) fn region_size(&self, machine: u16) -> RegionSize {
+        let bytes = self.region_bytes(machine);
+        RegionSize { bytes, committed_bytes: bytes - self.direct_bytes(machine) }
+    }
+
     /// Returns the bytes of the region of a machine.
     pub(crate) fn region_bytes(&self, machine: u16) -> usize {
-        self.squares(machine) + self.slots_bytes(machine)
+        self.squares(machine) + self.slots_bytes(machine) + self.direct_bytes(machine)
     }
 
     /// Returns the number of workers of all other machines.
@@ -384,7 +437,7 @@ mod tests {
         /// The same for machine ways.
         #[test]
         fn no_ways_overlap_and_nothing_is_left(workers in prop::collection::vec(1u16..5, 2..40), hidden in 1u16..3) {
-            let layout = Layout::choose(workers, hidden, Slots::NETWORK, Some(true));
+            let layout = Layout::choose(workers.clone(), hidden, Slots::NETWORK, Some(true));
             prop_assert!(layout.has_ways());
             for machine in 0..layout.machines() {
                 let mut parts = vec![(layout.start_word(), PARK_BYTES)];
@@ -394,6 +447,10 @@ mod tests {
                 parts.extend((0..layout.machines()).map(|other| (layout.way_news_of(machine, other), NEWS_BYTES)));
                 let others = (0..layout.machines()).filter(|other| *other != machine);
                 parts.extend(others.map(|other| (layout.way_ring(machine, other), Layout::WAY_BYTES)));
+                for worker in (0..workers[usize::from(machine)]).map(|worker| Place { machine, worker }) {
+                    let rings = 0..layout.limits(machine).rings;
+                    parts.extend(rings.map(|ring| (layout.direct_ring(worker, ring), Layout::DIRECT_BYTES)));
+                }
                 parts.sort_unstable();
                 let mut end = 0;
                 for (start, bytes) in parts {
@@ -403,6 +460,22 @@ mod tests {
                 prop_assert_eq!(end, layout.region_bytes(machine));
             }
         }
+    }
+
+    #[test]
+    fn direct_ways_are_bounded_by_the_worker_and_the_machine() {
+        let limits = |workers: &[u16], slots| {
+            let layout = Layout::choose(workers.to_vec(), service::HIDDEN_WORKERS, slots, Some(true));
+            let limits = layout.limits(0);
+            assert_eq!(layout.direct_bytes(0), usize::from(workers[0]) * limits.rings * Layout::DIRECT_BYTES);
+            (limits.rings, limits.full_bytes)
+        };
+        let full_bytes = Limits::DEFAULT.full_bytes;
+        assert_eq!((limits(&[2, 1, 2], Slots::NETWORK), limits(&[2, 1, 2], Slots::SHM)), ((3, full_bytes), (3, 0)));
+        assert_eq!((limits(&[1; 100], Slots::NETWORK), limits(&[128; 9], Slots::NETWORK)), ((64, 0), (28, full_bytes)));
+        let layout = Layout::choose(vec![1; 100], service::HIDDEN_WORKERS, Slots::SHM, Some(true)).with_direct_ways(2);
+        assert_eq!((layout.limits(5).rings, layout.direct_bytes(5)), (2, 2 * Layout::DIRECT_BYTES));
+        assert_eq!(Layout::new(vec![1; 3], Slots::SHM).direct_bytes(0), 0);
     }
 
     #[test]

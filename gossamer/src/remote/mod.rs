@@ -42,4 +42,5 @@ mod wiring;
 pub(crate) use hello::{Hello, exchange};
 pub(crate) use image::Image;
 pub(crate) use layout::{Layout, Slots};
+pub(crate) use ways::direct_ways;
 pub(crate) use wiring::Wiring;

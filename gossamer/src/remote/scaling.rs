@@ -56,14 +56,17 @@ fn memory() -> String {
 }
 
 fn machine_ways() -> String {
-    let mut out = "\n| machines x workers | slots | sockets | flags |\n|---|---:|---:|---:|\n".to_owned();
+    let mut out =
+        "\n| machines x workers | slots | sockets | flags | direct ways a worker | their rings |\n".to_owned();
+    out += "|---|---:|---:|---:|---:|---:|\n";
     for (machines, workers) in RACKS {
         let hidden = crate::service::HIDDEN_WORKERS;
         let layout = Layout::choose(vec![workers; machines], hidden, Slots::NETWORK, Some(true));
         let others = machines - 1;
         // For each machine one there and one back, and one for heartbeats. A flag a way.
         let (slots, sockets) = (bytes(layout.slots_bytes(0)), 3 * others);
-        let _ = writeln!(out, "| {machines} x {workers} | {slots} | {sockets} | {others} |");
+        let (direct_ways, rings) = (layout.limits(0).rings, bytes(layout.direct_bytes(0)));
+        let _ = writeln!(out, "| {machines} x {workers} | {slots} | {sockets} | {others} | {direct_ways} | {rings} |");
     }
     out
 }

@@ -11,6 +11,8 @@
 //! the same ring, so a large one flows as fast as the receiver consumes it. An acknowledgement word is written alone
 //! and needs no slot: the two directions of a stream cannot wait for each other.
 //!
+//! Direct ways have no acknowledgement words: their users write a frame where one is due, and keep a slot for it.
+//!
 //! Client and trustee have the same [`FrameStream`]; only the side that begins differs, which `carrier` knows. Here:
 //! slots in turn, and pieces. Not here: the meaning of frames.
 //!
@@ -18,6 +20,7 @@
 //! neither the last number nor the next, a count that goes back or beyond the writes sent, and a frame beyond
 //! [`FRAME_BYTES_MAX`].
 
+use std::num::NonZeroUsize;
 use std::sync::atomic::Ordering;
 
 use comm::{Region, WORD_BYTES};
@@ -40,11 +43,24 @@ pub(super) struct Offsets {
     /// First slot that this end reads, in the own region, and that it writes, in the peer's.
     pub(super) from: usize,
     pub(super) to: usize,
-    /// Acknowledgement word that this end reads, and that it writes.
-    pub(super) ack_from: usize,
-    pub(super) ack_to: usize,
+    /// Where there are none, acknowledgements go in writes alone.
+    pub(super) acks: Option<AckWords>,
     /// The peer's park word, in its region.
     pub(super) park_word: usize,
+}
+
+/// Acknowledgement word that this end reads, in the own region, and that it writes, in the peer's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AckWords {
+    from: NonZeroUsize,
+    to: usize,
+}
+
+impl AckWords {
+    /// `None` for the offset 0, where no layout has such a word.
+    pub(super) fn new(from: usize, to: usize) -> Option<AckWords> {
+        NonZeroUsize::new(from).map(|from| AckWords { from, to })
+    }
 }
 
 /// One end of a stream: it sends frames to the other end and receives frames from there.
@@ -111,8 +127,20 @@ impl FrameStream {
         self.sending.is_some()
     }
 
+    fn room_writes(&self) -> u64 {
+        u64::from(self.slots.per_pair) - (self.written - self.freed)
+    }
+
     fn has_room(&self) -> bool {
-        self.written - self.freed < u64::from(self.slots.per_pair)
+        self.room_writes() > 0
+    }
+
+    /// Returns whether there is room for so many writes; reads the peer's counts if there seems to be none.
+    pub(super) fn has_room_for(&mut self, writes: u64, region: &Region) -> Result<bool, Violation> {
+        if self.room_writes() < writes {
+            self.note_freed(self.heard(region)?)?;
+        }
+        Ok(self.room_writes() >= writes)
     }
 
     /// Returns whether a frame could be sent now.
@@ -122,10 +150,7 @@ impl FrameStream {
 
     /// Returns whether there is room to write; reads the acknowledgement word if there is none yet.
     fn find_room(&mut self, region: &Region) -> Result<bool, Violation> {
-        if !self.has_room() {
-            self.note_freed(self.heard(region)?)?;
-        }
-        Ok(self.has_room())
+        self.has_room_for(1, region)
     }
 
     /// Returns how many writes the peer has consumed by its own count: in the acknowledgement word, or in a write of
@@ -134,7 +159,10 @@ impl FrameStream {
     fn heard(&self, region: &Region) -> Result<u64, Violation> {
         // Acquire of [flag-last] (`comm::fabric`), here and below: the peer had consumed the data before. The Release
         // is its `Connection::write`.
-        let mut heard = region.word(self.offsets.ack_from)?.load(Ordering::Acquire);
+        let mut heard = match self.offsets.acks {
+            Some(AckWords { from, .. }) => region.word(from.get())?.load(Ordering::Acquire),
+            None => self.freed,
+        };
         for number in self.consumed + 1..=self.consumed + u64::from(self.slots.per_pair) {
             let slot = self.slot(self.offsets.from, number);
             if region.word(slot + self.slots.bytes - WORD_BYTES)?.load(Ordering::Acquire) != number {
@@ -346,10 +374,11 @@ impl FrameStream {
         self.consumed > self.acknowledged
     }
 
-    /// Acknowledges all writes consumed so far, and wakes nobody for it.
+    /// Acknowledges all writes consumed so far by the word, if there is one, and wakes nobody for it.
     pub(super) fn acknowledge(&mut self, connection: &Connection) -> Result<(), Violation> {
+        let Some(AckWords { to, .. }) = self.offsets.acks else { return Ok(()) };
         self.acknowledged = self.consumed;
-        Ok(connection.write(&self.consumed.to_ne_bytes(), self.offsets.ack_to)?)
+        Ok(connection.write(&self.consumed.to_ne_bytes(), to)?)
     }
 
     /// Acknowledges all writes consumed so far.

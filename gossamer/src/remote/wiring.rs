@@ -14,7 +14,7 @@ use super::connections::{self, Connection, SharePath};
 use super::gate;
 use super::image::Image;
 use super::layout::Layout;
-use super::stream::{FrameStream, Offsets};
+use super::stream::{AckWords, FrameStream, Offsets};
 use super::ways::{ServiceWaker, Ways, WaysCarrier};
 use crate::losses::record;
 use crate::{Place, fate};
@@ -47,8 +47,8 @@ impl Wiring {
         match &self.ways {
             None => trust::link::attach(Some(Box::new(self.carrier(worker)?)), Some(Box::new(waker))),
             Some(ways) => {
-                ways.keep_paths();
                 let carrier = Box::new(self.ways_carrier(ways, worker));
+                ways.keep_paths(&carrier.share_writes());
                 let waker: Box<dyn Waker> = match self.is_service(worker) {
                     true => Box::new(ServiceWaker::new(Arc::clone(ways))),
                     false => Box::new(waker),
@@ -100,15 +100,13 @@ impl Wiring {
         let as_client = Offsets {
             from: layout.answer_slots(own, other),
             to: layout.request_slots(other, own),
-            ack_from: layout.request_ack(own, other),
-            ack_to: layout.answer_ack(other, own),
+            acks: AckWords::new(layout.request_ack(own, other), layout.answer_ack(other, own)),
             park_word,
         };
         let as_trustee = Offsets {
             from: layout.request_slots(own, other),
             to: layout.answer_slots(other, own),
-            ack_from: layout.answer_ack(own, other),
-            ack_to: layout.request_ack(other, own),
+            acks: AckWords::new(layout.answer_ack(own, other), layout.request_ack(other, own)),
             park_word,
         };
         (

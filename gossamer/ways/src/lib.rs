@@ -7,7 +7,7 @@
 //! - [`mod@route`]: the next machine on the way to a far one, in a grid.
 //!
 //! Not here: bytes, memory, sockets, threads, clocks. The caller moves frames and tells the time. Large racks use
-//! machine ways (`gossamer/src/remote/ways`), direct ways and routes not yet; `gossamer-bench racks` runs all of it in
+//! machine ways and direct ways (`gossamer/src/remote/ways`), routes not yet; `gossamer-bench racks` runs all of it in
 //! a simulated rack (`benches/racks`).
 //!
 //! Invariant: nothing that a peer sends panics; it is dealt with or refused by a [`Violation`].

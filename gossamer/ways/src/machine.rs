@@ -52,25 +52,47 @@ pub struct Write<F> {
     pub frames: Vec<Frame<F>>,
 }
 
+/// Bytes that a pair has under way, at most [`PAIR_BYTES_MAX`].
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct UnderWay(usize);
+
+impl UnderWay {
+    /// Counts a frame, unless too much is under way.
+    #[must_use]
+    pub fn take(&mut self, bytes: usize) -> bool {
+        let has_room = bytes <= self.room();
+        if has_room {
+            self.0 += bytes;
+        }
+        has_room
+    }
+
+    /// Bytes that may be sent now.
+    pub fn room(self) -> usize {
+        PAIR_BYTES_MAX - self.0
+    }
+
+    /// The receiving worker says that it has taken so many bytes.
+    pub fn give(&mut self, bytes: usize) -> Result<(), Violation> {
+        self.0 = self.0.checked_sub(bytes).ok_or(Violation::TooMuch)?;
+        Ok(())
+    }
+}
+
 /// Bytes under way by pair: a slow receiver stops the pairs with itself alone.
 #[derive(Clone, Default, Debug)]
-pub struct Allowance(Table<Pair, usize>);
+pub struct Allowance(Table<Pair, UnderWay>);
 
 impl Allowance {
     /// Counts a frame, unless its pair has too much under way.
     #[must_use]
     pub fn take(&mut self, pair: Pair, bytes: usize) -> bool {
-        let under_way = self.0.get(&pair).copied().unwrap_or_default();
-        let has_room = bytes <= PAIR_BYTES_MAX - under_way;
-        if has_room {
-            self.0.insert(pair, under_way + bytes);
-        }
-        has_room
+        self.0.entry(pair).or_default().take(bytes)
     }
 
     /// Bytes that a pair may send now.
     pub fn room(&self, pair: Pair) -> usize {
-        PAIR_BYTES_MAX - self.0.get(&pair).copied().unwrap_or_default()
+        self.0.get(&pair).copied().unwrap_or_default().room()
     }
 
     /// Forgets what is under way to a machine that is lost.
@@ -80,9 +102,9 @@ impl Allowance {
 
     /// The receiving worker says that it has taken so many bytes of a pair.
     pub fn give(&mut self, pair: Pair, bytes: usize) -> Result<(), Violation> {
-        let under_way = self.0.get_mut(&pair).filter(|under_way| **under_way >= bytes).ok_or(Violation::TooMuch)?;
-        *under_way -= bytes;
-        if *under_way == 0 {
+        let under_way = self.0.get_mut(&pair).ok_or(Violation::TooMuch)?;
+        under_way.give(bytes)?;
+        if *under_way == UnderWay::default() {
             self.0.remove(&pair);
         }
         Ok(())

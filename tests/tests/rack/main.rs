@@ -3,6 +3,7 @@
 mod heap_losses;
 mod heap_tasks;
 mod rig;
+mod ways;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

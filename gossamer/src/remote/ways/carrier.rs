@@ -4,17 +4,23 @@
 //! A turn: looks at some of the ways, takes what is in the mailbox, goes on with frames that wait for room; at its end,
 //! sees to the ways that it has used. Frames that had to wait there for those in flight leave at the end of the next
 //! turn without any, or before the thread sleeps: it would do nothing meanwhile. Those of a machine's only worker leave
-//! at once, for no others could go with them. Nothing here waits.
+//! at once, for no others could go with them. Pairs that send much have direct ways (`direct`). Nothing here waits, but
+//! for the connection of a worker's first direct way to a machine.
 
 #![allow(unsafe_code)] // `Carrier` is a promise
 
+mod direct;
+mod incoming;
+
 use std::cell::Cell;
+use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use comm::WorkerId;
-use gossamer_ways::machine::Allowance;
+use gossamer_ways::Peer;
 use gossamer_ways::ways::{Limits, Stamp, Way as Route, Ways as Order};
-use gossamer_ways::{Pair, Peer};
+use rustix::time::{ClockId, clock_gettime};
 use trust::TrusteeId;
 use trust::link::{Buffer, Carrier, Operation};
 
@@ -25,11 +31,12 @@ use super::super::slot::{FRAME_BYTES_MAX, Kind as Part, Violation};
 use super::Ways;
 use super::mailbox::Mail;
 use super::pair::{Buffers, Exchange, Letter, Outgoing};
-use super::way::{Sight, Way, breach};
+use super::way::{Sight, Way};
 use super::wire::{Head, Kind, PIECE_BYTES, frame_bytes};
 use crate::losses::record;
 use crate::view::traffic::Sent;
 use crate::{Place, fate};
+use direct::DirectWays;
 
 /// Ways that a thread looks at in a turn.
 const LOOKS: usize = 64;
@@ -48,10 +55,14 @@ pub(in super::super) struct WaysCarrier {
     peers: Vec<Peer>,
     /// Place of each machine's first thread.
     first: Vec<usize>,
-    /// Numbers of frames.
+    /// Ways of pairs, and numbers of frames.
     order: Order<Letter>,
-    /// Bytes under way: requests, answers.
-    allowances: [Allowance; 2],
+    directs: DirectWays,
+    /// Writes of this thread to shares of other machines, by machine.
+    share_writes: ShareWrites,
+    start_ns: u64,
+    /// Time since then in this turn, once somebody has asked for it.
+    now_ns: Cell<Option<u64>>,
     /// By place; none to those with which there was no exchange.
     exchanges: Vec<Option<Box<Exchange>>>,
     /// Places with requests that have come, in order, and the number of answers that have.
@@ -78,6 +89,23 @@ pub(in super::super) struct WaysCarrier {
     buffers: Buffers,
 }
 
+/// Counts of one thread, by machine.
+pub(super) type ShareWrites = Rc<[Cell<u64>]>;
+
+/// Kind of a frame with what goes along.
+#[derive(Clone, Copy)]
+struct Content {
+    kind: Kind,
+    part: Part,
+    note: u32,
+}
+
+impl Content {
+    fn empty(kind: Kind) -> Content {
+        Content { kind, part: Part::Whole, note: 0 }
+    }
+}
+
 impl WaysCarrier {
     /// The carrier of this thread of the own machine.
     pub(in super::super) fn new(ways: Arc<Ways>, image: &'static Image, thread: u16, gate: Option<Gate>) -> Self {
@@ -90,6 +118,9 @@ impl WaysCarrier {
                 services.push(layout.service(machine).trustee_id());
             }
         }
+        let is_hidden = thread >= layout.workers()[usize::from(own.machine)];
+        let limits = layout.limits(own.machine);
+        let limits = if is_hidden { Limits { rings: 0, ..limits } } else { limits };
         WaysCarrier {
             image,
             own,
@@ -100,8 +131,11 @@ impl WaysCarrier {
             exchanges: peers.iter().map(|_| None).collect(),
             peers,
             first,
-            order: Order::new(ways.rack.clone(), Limits { rings: 0, ..Limits::DEFAULT }),
-            allowances: Default::default(),
+            order: Order::new(ways.rack.clone(), limits),
+            directs: DirectWays::new(limits.rings),
+            share_writes: (0..layout.machines()).map(|_| Cell::new(0)).collect(),
+            start_ns: clock_ns(),
+            now_ns: Cell::new(None),
             requests: Vec::new(),
             answers: 0,
             stalled: Vec::new(),
@@ -120,10 +154,6 @@ impl WaysCarrier {
         }
     }
 
-    fn pair_to(&self, peer: Peer) -> Pair {
-        Pair { from: Peer { machine: self.own.machine, worker: self.own.worker }, to: peer }
-    }
-
     #[cold]
     fn fail(&self, place: usize, what: &str, violation: &Violation) -> ! {
         end_by(&*self.ways.fabric, self.own, what, self::place(self.peers[place]), violation)
@@ -139,27 +169,63 @@ impl WaysCarrier {
         self.exchanges[place].get_or_insert_default()
     }
 
-    /// Adds a piece to its way.
-    fn add(&mut self, place: usize, kind: Kind, part: Part, (data, total): (&[u8], usize), note: u32) {
+    pub(in super::super) fn share_writes(&self) -> ShareWrites {
+        Rc::clone(&self.share_writes)
+    }
+
+    fn place_of(&self, peer: Peer) -> usize {
+        self.first[usize::from(peer.machine)] + usize::from(peer.worker)
+    }
+
+    fn is_worker(&self, peer: Peer) -> bool {
+        peer.worker < self.ways.layout.workers()[usize::from(peer.machine)]
+    }
+
+    fn now_ns(&self) -> u64 {
+        let now_ns = self.now_ns.get().unwrap_or_else(|| clock_ns().wrapping_sub(self.start_ns));
+        self.now_ns.set(Some(now_ns));
+        now_ns
+    }
+
+    /// Adds a frame to its way, which has room: this piece of it.
+    fn add(&mut self, place: usize, content: Content, frame: &mut Buffer, range: Range<usize>) {
+        let Content { kind, part, note } = content;
         let peer = self.peers[place];
         let given = self.exchanges[place].as_mut().map_or([0; 2], |exchange| exchange.give());
-        let (_, Stamp { number, .. }) = self.order.send(peer, 0, 0);
-        let head = Head { kind, part, len: data.len() as u32, note, total: total as u64, number, given };
-        self.ways.add(self.own.worker, peer, &head, data);
-        self.use_way(peer.machine);
+        // A batch counts with its first piece. Hidden threads have no direct ways.
+        let counts = kind.is_batch() && range.start == 0 && self.is_worker(peer);
+        let bytes = if counts { frame_bytes(frame.len()) } else { 0 };
+        let (way, Stamp { number, after }) = self.order.send(peer, bytes, self.now_ns());
+        let (len, total) = (range.len() as u32, frame.len() as u64);
+        let head = Head { kind, part, len, note, total, number, changes: after.is_some(), given };
+        match way {
+            Route::Machine => {
+                let share_writes = self.share_writes[usize::from(peer.machine)].get();
+                self.exchange(place).share_writes = share_writes;
+                self.add_to_machine(peer, &head, &frame.bytes()[range]);
+            }
+            Route::Direct => self.write_directly(place, &head, frame, range),
+        }
+        if counts {
+            self.post();
+        }
+    }
+
+    fn add_to_machine(&mut self, to: Peer, head: &Head, data: &[u8]) {
+        self.ways.add(self.own.worker, to, head, data);
+        self.use_way(to.machine);
         self.is_busy = true;
     }
 
     /// Sends as much of a frame as the pair may have under way, from `sent` on. Returns the bytes sent so far, or
-    /// `None` if that is nothing, not even an empty frame.
-    fn write(&mut self, role: Role, place: usize, frame: &Buffer, sent: usize, note: u32) -> Option<usize> {
+    /// `None` if that is nothing, not even an empty frame. The frame is unchanged afterwards.
+    fn write(&mut self, role: Role, place: usize, frame: &mut Buffer, sent: usize, note: u32) -> Option<usize> {
         let (kind, total) = (kind_of(role), frame.len());
-        let pair = self.pair_to(self.peers[place]);
         let mut written = None;
         while written.is_none_or(|sent| sent < total) {
             let start = written.unwrap_or(sent);
             let len = (total - start).min(PIECE_BYTES);
-            if !self.allowances[kind as usize].take(pair, frame_bytes(len)) {
+            if !self.has_room(place) || !self.exchange(place).under_way[kind as usize].take(frame_bytes(len)) {
                 break;
             }
             let part = match (start == 0, start + len == total) {
@@ -167,7 +233,7 @@ impl WaysCarrier {
                 (_, true) => Part::Last,
                 (_, false) => Part::Piece,
             };
-            self.add(place, kind, part, (&frame.bytes()[start..start + len], total), note);
+            self.add(place, Content { kind, part, note }, frame, start..start + len);
             written = Some(start + len);
         }
         written
@@ -208,7 +274,7 @@ impl WaysCarrier {
         let kind = kind_of(role) as usize;
         let rest = self.exchanges[place].as_mut().and_then(|exchange| exchange.outgoing[kind].take());
         let Some(mut rest) = rest else { return false };
-        let sent = self.write(role, place, &rest.frame, rest.sent, rest.note);
+        let sent = self.write(role, place, &mut rest.frame, rest.sent, rest.note);
         let is_done = sent.is_some_and(|sent| sent == rest.frame.len());
         if !is_done {
             rest.sent = sent.unwrap_or(rest.sent);
@@ -242,62 +308,6 @@ impl WaysCarrier {
     fn has_news(&self) -> bool {
         let ways = &self.ways;
         ways.news(0, usize::MAX).filter_map(|machine| ways.way(machine)).any(|way| way.has_news_for_sleeper(ways))
-    }
-
-    /// Takes what is in the mailbox.
-    fn take_mail(&mut self) {
-        if let Err((place, violation)) = self.sort_mail() {
-            self.fail(place, "a message of", &violation);
-        }
-    }
-
-    pub(super) fn sort_mail(&mut self) -> Result<(), (usize, Violation)> {
-        let mailbox = self.ways.mailbox(self.own.worker);
-        if !mailbox.has_some() {
-            return Ok(());
-        }
-        self.is_busy = true;
-        let mut mail = std::mem::take(&mut self.mail);
-        mailbox.take(&mut mail);
-        for (from, head, data) in mail.frames().filter(|(from, ..)| !record::is_shut_out(from.machine)) {
-            // The dealing thread has checked that there is such a thread.
-            let place = self.first[usize::from(from.machine)] + usize::from(from.worker);
-            let letter = Letter { head, data: self.buffers.copy(data) };
-            self.sort(place, letter).map_err(|violation| (place, violation))?;
-        }
-        self.mail = mail;
-        Ok(())
-    }
-
-    fn sort(&mut self, place: usize, letter: Letter) -> Result<(), Violation> {
-        let (from, bytes) = (self.peers[place], frame_bytes(letter.data.len()));
-        let stamp = Stamp { number: letter.head.number, after: None };
-        let mut ready = std::mem::take(&mut self.ready);
-        self.order.receive(from, (Route::Machine, stamp), (letter, bytes), 0, &mut ready).map_err(breach)?;
-        for letter in ready.drain(..) {
-            let Head { kind, given, .. } = letter.head;
-            let pair = self.pair_to(from);
-            for (allowance, given) in self.allowances.iter_mut().zip(given).filter(|(_, given)| *given > 0) {
-                allowance.give(pair, given as usize).map_err(breach)?;
-            }
-            if kind == Kind::Credit {
-                continue;
-            }
-            let exchange = self.exchanges[place].get_or_insert_default();
-            match (exchange.take(letter, &mut self.buffers)?, kind) {
-                (false, _) => self.owing.push(place),
-                (true, Kind::Answer) => self.answers += 1,
-                (true, _) => self.note_requests(place),
-            }
-        }
-        self.ready = ready;
-        Ok(())
-    }
-
-    fn note_requests(&mut self, place: usize) {
-        if let Err(at) = self.requests.binary_search(&place) {
-            self.requests.insert(at, place);
-        }
     }
 
     fn receive(&mut self, kind: Kind, place: usize, into: &mut Buffer) -> Option<u32> {
@@ -345,6 +355,12 @@ impl WaysCarrier {
     }
 }
 
+/// Returns the time in steps of some milliseconds, which is read more quickly than the exact one.
+fn clock_ns() -> u64 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 fn place(peer: Peer) -> Place {
     Place { machine: peer.machine, worker: peer.worker }
 }
@@ -359,9 +375,10 @@ fn kind_of(role: Role) -> Kind {
 
 // SAFETY: the handshake refuses a peer with another image (`hello`), so positions name the same operations on both
 // sides; frames come as they were sent, in order and once: each write of a way is seen whole when its number shows
-// [flag-last], it is taken by one thread, which holds the way's lock, and put into the mailboxes in its order; pieces
-// are put together in the order of their numbers. A peer with the program's key that breaks this could write into the
-// region as well.
+// [flag-last], it is taken by one thread, which holds the way's lock, and put into the mailboxes in its order; a direct
+// ring has one writer, and is given to another when all that the first one wrote has been taken; frames of both ways
+// are taken in the order of their numbers, in which pieces are put together. A peer with the program's key that breaks
+// this could write into the region as well.
 unsafe impl Carrier for WaysCarrier {
     fn peers(&self) -> &[TrusteeId] {
         &self.ids
@@ -384,9 +401,9 @@ unsafe impl Carrier for WaysCarrier {
     }
 
     fn can_send(&mut self, place: usize) -> bool {
-        let pair = self.pair_to(self.peers[place]);
-        let room = self.allowances[Kind::Request as usize].room(pair);
-        room >= frame_bytes(PIECE_BYTES) && !self.is_sending(Role::Client, place)
+        let under_way = self.exchanges[place].as_ref().map(|exchange| exchange.under_way[Kind::Request as usize]);
+        let room = under_way.unwrap_or_default().room();
+        room >= frame_bytes(PIECE_BYTES) && !self.is_sending(Role::Client, place) && self.has_room(place)
     }
 
     fn send(&mut self, place: usize, batch: &mut Buffer, requests: u32) {
@@ -415,7 +432,10 @@ unsafe impl Carrier for WaysCarrier {
         if let Err(error) = self.ways.fabric.poll(WorkerId(self.own.worker)) {
             fate::end(&format!("{}: {error}", self.own));
         }
+        self.now_ns.set(None);
         self.look();
+        // Before the mailbox: frames of the machine way that come behind these would wait for them.
+        self.take_direct();
         self.take_mail();
         self.gate.let_go(|stream| self.stalled.push(stream));
         for at in (0..self.stalled.len()).rev() {
@@ -428,8 +448,8 @@ unsafe impl Carrier for WaysCarrier {
 
     fn flush(&mut self) {
         for place in std::mem::take(&mut self.owing) {
-            if self.exchanges[place].as_ref().is_some_and(|exchange| exchange.owes_credit()) {
-                self.add(place, Kind::Credit, Part::Whole, (&[], 0), 0);
+            if self.pay(place) {
+                self.owing.push(place);
             }
         }
         let (is_idle, is_busy) = (self.is_idle.take(), std::mem::take(&mut self.is_busy));
@@ -437,6 +457,7 @@ unsafe impl Carrier for WaysCarrier {
         if !self.used.is_empty() {
             self.see_to_used(early);
         }
+        self.flush_direct();
     }
 
     fn has_work(&self) -> bool {
@@ -449,11 +470,13 @@ unsafe impl Carrier for WaysCarrier {
             || self.answers > 0
             || self.find_requests(0).is_some()
             || self.gate.has_work()
+            || self.find_direct(usize::MAX).is_some()
             || self.has_news()
     }
 
     fn lose(&mut self, machine: u16) {
         self.ways.lose(machine);
+        self.lose_direct(machine);
         let peers = &self.peers;
         let is_lost = |place: &usize| peers[*place].machine == machine;
         (0..peers.len()).filter(is_lost).for_each(|place| self.exchanges[place] = None);
@@ -466,7 +489,6 @@ unsafe impl Carrier for WaysCarrier {
         self.is_used[usize::from(machine)] = false;
         self.gate.lose(|(_, place)| is_lost(&place));
         self.order.lose(machine);
-        self.allowances.iter_mut().for_each(|allowance| allowance.lose(machine));
     }
 
     fn end(&self, place: usize, what: &str) -> ! {

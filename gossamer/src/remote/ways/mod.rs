@@ -5,8 +5,9 @@
 //!
 //! 1. `carrier`: called by `trust`: batches of one thread, in pieces, as much as its pairs may have under way
 //! 2. `pair`: one peer at its thread: what waits here, what has come, what was taken
-//! 3. `way`: outbox and ring of two machines, seen to by whoever looks; `outbox`: the frames there; `wire`: their bytes
-//! 4. the `mailbox` of the receiving thread, and its `carrier` again
+//! 3. by a direct way: `carrier/direct`, a ring of the pair, and the other thread's `carrier` again. Else:
+//! 4. `way`: outbox and ring of two machines, seen to by whoever looks; `outbox`: the frames there; `wire`: their bytes
+//! 5. the `mailbox` of the receiving thread, and its `carrier` again
 //!
 //! To the fabric a way is one more worker, behind all threads of the machine. It has no thread of its own: a thread
 //! that looks deals out what came for all threads and wakes those that sleep. A write wakes the threads that have
@@ -15,10 +16,12 @@
 //!
 //! Invariants: a thread holds up its own frames alone: those for it wait in its mailbox, of which no pair has more than
 //! 64 KiB. Order of a pair's frames is that of the outbox, the ring and the mailbox; their numbers are checked by the
-//! receiving thread (`gossamer_ways::ways`). Nothing that a peer sends is trusted, as with rings.
+//! receiving thread, whichever way they come (`gossamer_ways::ways`). Nothing that a peer sends is trusted, as with
+//! rings.
 
 mod arrears;
 mod carrier;
+mod direct;
 mod mailbox;
 mod news;
 mod outbox;
@@ -43,7 +46,9 @@ use super::layout::Layout;
 use super::slot::Violation;
 use crate::losses::record;
 use arrears::Arrears;
+use carrier::ShareWrites;
 pub(super) use carrier::WaysCarrier;
+pub(crate) use direct::direct_ways;
 use mailbox::Mailbox;
 use news::News;
 use waker::Doze;
@@ -176,10 +181,11 @@ impl Ways {
         let _ = self.fabric.wake(self.layout.park_word(self.layout.service(self.own).worker));
     }
 
-    /// Gives the calling worker its paths to the shares of the other machines.
-    pub(super) fn keep_paths(self: &Arc<Self>) {
+    /// Gives the calling worker its paths to the shares of the other machines, which count its writes there.
+    pub(super) fn keep_paths(self: &Arc<Self>, writes: &ShareWrites) {
         for (machine, _) in (0u16..).zip(&self.ways).filter(|(_, way)| way.is_some()) {
-            connections::keep(MachineId(machine), Rc::new(WayPath { ways: Arc::clone(self), machine }));
+            let path = WayPath { ways: Arc::clone(self), machine, writes: Rc::clone(writes) };
+            connections::keep(MachineId(machine), Rc::new(path));
         }
     }
 }
@@ -188,6 +194,7 @@ impl Ways {
 struct WayPath {
     ways: Arc<Ways>,
     machine: u16,
+    writes: ShareWrites,
 }
 
 impl WayPath {
@@ -203,6 +210,8 @@ impl WayPath {
 
 impl SharePath for WayPath {
     fn write_share(&self, share: ShareId, offset: usize, bytes: &[u8]) -> Result<(), Error> {
+        let writes = &self.writes[usize::from(self.machine)];
+        writes.set(writes.get() + 1);
         self.with(|connection| {
             connection.write_share(share, offset, bytes)?;
             connection.flush()

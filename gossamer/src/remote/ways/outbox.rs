@@ -106,7 +106,7 @@ mod tests {
 
     fn head(len: usize) -> Head {
         let (len, total) = (len as u32, len as u64);
-        Head { kind: Kind::Request, part: Part::Whole, len, note: 0, total, number: 1, given: [0; 2] }
+        Head { kind: Kind::Request, part: Part::Whole, len, note: 0, total, number: 1, changes: false, given: [0; 2] }
     }
 
     /// Returns the receivers of the frames of a write.

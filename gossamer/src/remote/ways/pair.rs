@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 
 use gossamer_ways::Violation as Breach;
-use gossamer_ways::machine::PAIR_BYTES_MAX;
+use gossamer_ways::machine::{PAIR_BYTES_MAX, UnderWay};
 use trust::link::Buffer;
 
 use super::super::slot::{Kind as Part, Violation};
+use super::direct::Direct;
 use super::way::breach;
 use super::wire::{Head, Kind, PIECE_BYTES, frame_bytes};
 
@@ -27,15 +28,19 @@ pub(super) struct Letter {
 pub(super) struct Buffers(Vec<Buffer>);
 
 impl Buffers {
+    pub(super) fn take(&mut self) -> Buffer {
+        self.0.pop().unwrap_or_default()
+    }
+
     /// Returns a buffer with these bytes.
     pub(super) fn copy(&mut self, data: &[u8]) -> Buffer {
-        let mut buffer = self.0.pop().unwrap_or_default();
+        let mut buffer = self.take();
         buffer.set_len(data.len());
         buffer.bytes_mut().copy_from_slice(data);
         buffer
     }
 
-    fn give_back(&mut self, mut buffer: Buffer) {
+    pub(super) fn give_back(&mut self, mut buffer: Buffer) {
         buffer.trim(BUFFER_BYTES_MAX);
         if self.0.len() < BUFFERS_MAX {
             self.0.push(buffer);
@@ -48,8 +53,16 @@ impl Buffers {
 pub(super) struct Exchange {
     pub(super) incoming: [Incoming; 2],
     pub(super) outgoing: [Option<Outgoing>; 2],
+    /// Bytes sent that the peer has not taken.
+    pub(super) under_way: [UnderWay; 2],
     /// Batches sent, or begun, that have no answer.
     pub(super) awaited: u64,
+    /// The own ring for it.
+    pub(super) direct: Option<Box<Direct>>,
+    /// Its ring for this thread, of which it has told last.
+    pub(super) told: Option<u16>,
+    /// Writes to shares of its machine that the last frame by the machine way has come behind.
+    pub(super) share_writes: u64,
 }
 
 /// Frame with a part still to be sent.
@@ -167,7 +180,10 @@ mod tests {
         let mut data = Buffer::default();
         data.set_len(len);
         data.bytes_mut().fill(len as u8);
-        Letter { head: Head { kind, part, len: len as u32, note: 3, total, number: 1, given: [0; 2] }, data }
+        Letter {
+            head: Head { kind, part, len: len as u32, note: 3, total, number: 1, changes: false, given: [0; 2] },
+            data,
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ use trust::link::Buffer;
 use super::super::connections::Connection;
 use super::super::layout::Layout;
 use super::super::slot::Violation;
-use super::super::stream::{FrameStream, Offsets};
+use super::super::stream::{AckWords, FrameStream, Offsets};
 use super::Ways;
 use super::mailbox::Delivery;
 use super::outbox::{Outbox, Outgoing, Threads};
@@ -76,8 +76,7 @@ impl Way {
         let offsets = Offsets {
             from: layout.way_ring(own, machine),
             to: layout.way_ring(machine, own),
-            ack_from: layout.way_ack(own, machine),
-            ack_to: layout.way_ack(machine, own),
+            acks: AckWords::new(layout.way_ack(own, machine), layout.way_ack(machine, own)),
             park_word: layout.park_word(layout.service(machine).worker),
         };
         let line = Line {

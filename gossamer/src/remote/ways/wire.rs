@@ -1,14 +1,19 @@
 //! Frames in a write of a machine way, one behind the other, each behind a head and padded to a multiple of 8 bytes:
 //!
 //! ```text
-//! from u16, to u16 | kind u8, part u8, 0 u16 | length u32, note u32 | total u64 | number u64 | given u32, given u32
+//! from u16, to u16 | kind u8, part u8, change u8, 0 u8 | length u32, note u32 | total u64 | number u64 | given 2 x u32
 //! ```
 //!
 //! *From* and *to* are threads of the two machines. A frame that is longer than [`PIECE_BYTES`] goes in pieces;
 //! *length* is that of the piece, *total* that of the whole. The *number* is that of the piece among all between the
 //! two threads in this direction. *Given* are the bytes of requests and of answers in the other direction that the
 //! sender has taken since it last said so: the other end may send as many more (`gossamer_ways::machine::Allowance`).
-//! A *credit* has nothing else. Numbers are in native byte order.
+//! A *credit* has nothing else. *Change* is 1 if the frame before went the other way. Numbers are in native byte order.
+//!
+//! On a direct way, a write is one piece, with its head behind it. A frame there that has nothing is an
+//! acknowledgement of writes. Three kinds are no frames of the pair but notices about its direct way, by the machine
+//! way alone: *open*, whose note is a ring of the sender, *refuse*, and *close*, whose number is the last one that went
+//! directly.
 //!
 //! Invariant: a head is read from a copy and checked as a whole before any of it is used.
 
@@ -38,6 +43,19 @@ pub(super) enum Kind {
     Answer = 1,
     /// Nothing.
     Credit = 2,
+    /// Nothing, on a direct way.
+    Ack = 3,
+    /// See `gossamer_ways::ways::Notice`.
+    Open = 4,
+    Refuse = 5,
+    Close = 6,
+}
+
+impl Kind {
+    /// Has it bytes?
+    pub(super) fn is_batch(self) -> bool {
+        matches!(self, Kind::Request | Kind::Answer)
+    }
 }
 
 /// Head of a piece.
@@ -51,8 +69,17 @@ pub(super) struct Head {
     /// Bytes of the whole.
     pub(super) total: u64,
     pub(super) number: u64,
+    /// The frame before went the other way.
+    pub(super) changes: bool,
     /// Bytes of requests and of answers.
     pub(super) given: [u32; 2],
+}
+
+impl Head {
+    /// A head without bytes.
+    pub(super) fn empty(kind: Kind, note: u32, number: u64) -> Head {
+        Head { kind, part: Part::Whole, len: 0, note, total: 0, number, changes: false, given: [0; 2] }
+    }
 }
 
 /// Piece in a write.
@@ -69,28 +96,63 @@ pub(super) fn frame_bytes(len: usize) -> usize {
     HEAD_BYTES + len.next_multiple_of(8)
 }
 
-/// Appends a piece to a write, with a head of its length.
-pub(super) fn append(write: &mut Buffer, (from, to): (u16, u16), head: &Head, data: &[u8]) {
-    let Head { kind, part, len, note, total, number, given } = *head;
+fn encode((from, to): (u16, u16), head: &Head) -> [u8; HEAD_BYTES] {
+    let Head { kind, part, len, note, total, number, changes, given } = *head;
     let mut head = [0; HEAD_BYTES];
     head[..2].copy_from_slice(&from.to_ne_bytes());
     head[2..4].copy_from_slice(&to.to_ne_bytes());
-    head[4] = kind as u8;
-    head[5] = part as u8;
+    (head[4], head[5], head[6]) = (kind as u8, part as u8, u8::from(changes));
     head[8..12].copy_from_slice(&len.to_ne_bytes());
     head[12..16].copy_from_slice(&note.to_ne_bytes());
     head[16..24].copy_from_slice(&total.to_ne_bytes());
     head[24..32].copy_from_slice(&number.to_ne_bytes());
     head[32..36].copy_from_slice(&given[0].to_ne_bytes());
     head[36..].copy_from_slice(&given[1].to_ne_bytes());
+    head
+}
+
+/// Appends a piece to a write, with a head of its length.
+pub(super) fn append(write: &mut Buffer, ends: (u16, u16), head: &Head, data: &[u8]) {
     let start = write.len();
     write.set_len(start + frame_bytes(data.len()));
     let bytes = &mut write.bytes_mut()[start..];
     let (to_head, rest) = bytes.split_at_mut(HEAD_BYTES);
     let (to_data, pad) = rest.split_at_mut(data.len());
-    to_head.copy_from_slice(&head);
+    to_head.copy_from_slice(&encode(ends, head));
     to_data.copy_from_slice(data);
     pad.fill(0);
+}
+
+/// Appends a head of its length to a piece that goes directly.
+pub(super) fn append_head(piece: &mut Buffer, ends: (u16, u16), head: &Head) {
+    let len = piece.len();
+    piece.set_len(frame_bytes(len));
+    let behind = &mut piece.bytes_mut()[len..];
+    let (pad, to_head) = behind.split_at_mut(behind.len() - HEAD_BYTES);
+    pad.fill(0);
+    to_head.copy_from_slice(&encode(ends, head));
+}
+
+/// Takes the head off a piece that came directly between these two threads.
+pub(super) fn take_head(piece: &mut Buffer, ends: (u16, u16)) -> Result<Head, Violation> {
+    let Some((padded, bytes)) = piece.bytes().split_last_chunk::<HEAD_BYTES>() else {
+        return Err(Violation::new("a direct write without a head"));
+    };
+    let (told, head) = (ends_of(bytes), decode(bytes)?);
+    if told != ends || !(head.kind.is_batch() || matches!(head.kind, Kind::Credit | Kind::Ack)) {
+        let Head { kind, .. } = head;
+        return Err(Violation::new(format!("a direct write of the kind {kind:?}, of thread {} to {}", told.0, told.1)));
+    }
+    if (head.len as usize).next_multiple_of(8) != padded.len() {
+        return Err(Violation::new(format!("a piece of {} bytes in {}", head.len, padded.len())));
+    }
+    piece.set_len(head.len as usize);
+    Ok(head)
+}
+
+fn ends_of(head: &[u8; HEAD_BYTES]) -> (u16, u16) {
+    let u16_at = |at: usize| u16::from_ne_bytes([head[at], head[at + 1]]);
+    (u16_at(0), u16_at(2))
 }
 
 /// Takes the first piece off a write; `None`: there is none left.
@@ -98,8 +160,10 @@ pub(super) fn next<'a>(write: &mut &'a [u8]) -> Result<Option<Piece<'a>>, Violat
     let Some((head, behind)) = write.split_first_chunk::<HEAD_BYTES>() else {
         return if write.is_empty() { Ok(None) } else { Err(Violation::new("a write that ends within a head")) };
     };
-    let u16_at = |at: usize| u16::from_ne_bytes([head[at], head[at + 1]]);
-    let (from, to, head) = (u16_at(0), u16_at(2), decode(head)?);
+    let ((from, to), head) = (ends_of(head), decode(head)?);
+    if head.kind == Kind::Ack {
+        return Err(Violation::new("an acknowledgement of direct writes"));
+    }
     let len = head.len as usize;
     let Some((padded, rest)) = behind.split_at_checked(len.next_multiple_of(8)) else {
         return Err(Violation::new(format!("a piece of {len} bytes, of which {} are there", behind.len())));
@@ -115,13 +179,17 @@ fn decode(bytes: &[u8; HEAD_BYTES]) -> Result<Head, Violation> {
         0 => Kind::Request,
         1 => Kind::Answer,
         2 => Kind::Credit,
+        3 => Kind::Ack,
+        4 => Kind::Open,
+        5 => Kind::Refuse,
+        6 => Kind::Close,
         other => return Err(Violation::new(format!("a frame of the unknown kind {other}"))),
     };
     let (len, total) = (u32_at(8), u64_at(16));
     let (part, fits) = match bytes[5] {
         1 => (Part::Whole, u64::from(len) == total),
-        2 => (Part::Piece, len > 0 && u64::from(len) < total && kind != Kind::Credit),
-        3 => (Part::Last, u64::from(len) < total && kind != Kind::Credit),
+        2 => (Part::Piece, len > 0 && u64::from(len) < total && kind.is_batch()),
+        3 => (Part::Last, u64::from(len) < total && kind.is_batch()),
         other => return Err(Violation::new(format!("a frame of the unknown part {other}"))),
     };
     let given = [u32_at(32), u32_at(36)];
@@ -129,10 +197,15 @@ fn decode(bytes: &[u8; HEAD_BYTES]) -> Result<Head, Violation> {
     if kind == Kind::Credit && given.iter().all(|given| (*given as usize) < PAIR_BYTES_MAX / 2) {
         return Err(Violation::new(format!("a credit of {given:?} bytes")));
     }
-    if len as usize > PIECE_BYTES || total > WHOLE_BYTES_MAX || !fits || (kind == Kind::Credit && len > 0) {
+    if len as usize > PIECE_BYTES || total > WHOLE_BYTES_MAX || !fits || (!kind.is_batch() && len > 0) {
         return Err(Violation::new(format!("a {part:?} of {len} bytes, of {total}, of a {kind:?}")));
     }
-    Ok(Head { kind, part, len, note: u32_at(12), total, number: u64_at(24), given })
+    let changes = match bytes[6] {
+        0 => false,
+        1 => true,
+        other => return Err(Violation::new(format!("a frame with the change {other}"))),
+    };
+    Ok(Head { kind, part, len, note: u32_at(12), total, number: u64_at(24), changes, given })
 }
 
 #[cfg(test)]
@@ -141,7 +214,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn head(number: u64, len: usize, total: u64, part: Part) -> Head {
-        Head { kind: Kind::Answer, part, len: len as u32, note: 9, total, number, given: [number as u32, u32::MAX] }
+        let (len, given) = (len as u32, [number as u32, u32::MAX]);
+        Head { kind: Kind::Answer, part, len, note: 9, total, number, changes: number.is_multiple_of(2), given }
     }
 
     /// Returns the pieces of a write.
@@ -182,7 +256,7 @@ mod tests {
         ) {
             if small {
                 bytes.chunks_mut(HEAD_BYTES).filter(|head| head.len() == HEAD_BYTES).for_each(|head| {
-                    (head[4], head[5]) = (head[4] % 3, 1);
+                    (head[4], head[5], head[6]) = (head[4] % 7, 1, head[6] % 2);
                     head[9..12].fill(0);
                     (head[8], head[16]) = (head[8] % 64, head[8] % 64);
                     head[17..24].fill(0);
@@ -195,6 +269,38 @@ mod tests {
     }
 
     #[test]
+    fn a_head_goes_behind_a_piece_and_is_taken_off() {
+        for len in [0, 1, 8, 13, PIECE_BYTES] {
+            let mut piece = Buffer::default();
+            piece.set_len(len);
+            piece.bytes_mut().fill(5);
+            let sent = head(4, len, len as u64, Part::Whole);
+            append_head(&mut piece, (2, 3), &sent);
+            assert_eq!(piece.len(), frame_bytes(len));
+            assert_eq!(take_head(&mut piece, (2, 3)).unwrap(), sent);
+            assert_eq!(piece.bytes(), vec![5; len]);
+        }
+        let refused = |ends, change: fn(&mut Buffer), text: &str| {
+            let mut piece = Buffer::default();
+            piece.set_len(8);
+            append_head(&mut piece, ends, &head(4, 8, 8, Part::Whole));
+            change(&mut piece);
+            let violation = take_head(&mut piece, (2, 3)).expect_err(text);
+            assert!(violation.0.contains(text), "{violation}");
+        };
+        refused((3, 2), |_| (), "of the kind Answer, of thread 3 to 2");
+        refused((2, 3), |piece| piece.set_len(HEAD_BYTES - 1), "without a head");
+        refused((2, 3), |piece| (piece.bytes_mut()[16], piece.bytes_mut()[24]) = (9, 9), "a piece of 9 bytes in 8");
+        refused((2, 3), |piece| *piece = notice(), "of the kind Close");
+    }
+
+    fn notice() -> Buffer {
+        let mut piece = Buffer::default();
+        append_head(&mut piece, (2, 3), &Head::empty(Kind::Close, 0, 7));
+        piece
+    }
+
+    #[test]
     fn heads_that_make_no_sense_are_refused() {
         let refused = |change: fn(&mut [u8]), text: &str| {
             let mut write = Buffer::default();
@@ -203,10 +309,13 @@ mod tests {
             let violation = pieces(write.bytes()).err().expect(text);
             assert!(violation.0.contains(text), "{violation}");
         };
-        refused(|bytes| bytes[4] = 3, "unknown kind 3");
+        refused(|bytes| bytes[4] = 7, "unknown kind 7");
+        refused(|bytes| bytes[6] = 2, "the change 2");
+        refused(|bytes| (bytes[4], bytes[8], bytes[16]) = (3, 0, 0), "an acknowledgement of direct writes");
         refused(|bytes| bytes[5] = 0, "unknown part 0");
         refused(|bytes| bytes[16] = 9, "a Whole of 8 bytes, of 9");
         refused(|bytes| bytes[4] = 2, "of a Credit");
+        refused(|bytes| bytes[4] = 4, "of a Open");
         refused(|bytes| (bytes[8], bytes[16]) = (9, 9), "a piece of 9 bytes, of which 8 are there");
         refused(|bytes| (bytes[9], bytes[17]) = (0x20, 0x20), "a Whole of 8200 bytes");
         assert!(pieces(&[0; HEAD_BYTES - 1]).is_err_and(|violation| violation.0.contains("within a head")));

@@ -168,10 +168,10 @@ impl Model for World {
                 return Err(format!("{} of {} frames handed on", lane.handed_on, lane.sent));
             }
             let (from, to) = (&self.ends[lane.from], &self.ends[lane.to]);
-            if from.is_direct(peer(lane.to)) != to.is_direct(peer(lane.from)) {
+            if from.way(peer(lane.to)) != to.way(peer(lane.from)) {
                 return Err("a way that is direct at one end alone".to_owned());
             }
-            if from.is_direct(peer(lane.to)) != from.has_ring(peer(lane.to)) {
+            if (from.way(peer(lane.to)) == Way::Direct) != from.has_ring(peer(lane.to)) {
                 return Err("a ring is neither in use nor free".to_owned());
             }
         }

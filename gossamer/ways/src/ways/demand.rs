@@ -17,10 +17,15 @@ impl Demand {
         if batches == 0 || now_ns < self.since_ns {
             return;
         }
-        if now_ns - self.since_ns >= within_ns {
+        self.begin(now_ns, within_ns);
+        self.batches = self.batches.saturating_add(batches);
+    }
+
+    /// Begins a window, if the last one is over.
+    pub(super) fn begin(&mut self, now_ns: u64, within_ns: u64) {
+        if now_ns.saturating_sub(self.since_ns) >= within_ns {
             *self = Demand { since_ns: now_ns, batches: 0, before: self.batches_lately(now_ns, within_ns) };
         }
-        self.batches = self.batches.saturating_add(batches);
     }
 
     /// Batches of the present window.
@@ -37,7 +42,7 @@ impl Demand {
         }
     }
 
-    /// Time since the beginning of the last window with a batch.
+    /// Time since the beginning of the last window, which had a batch, or in which the way was made.
     pub(super) fn unused_ns(self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.since_ns)
     }

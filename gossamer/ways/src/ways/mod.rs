@@ -34,9 +34,10 @@ use crate::machine::PAIR_BYTES_MAX;
 use crate::{Peer, Rack, Table, Violation};
 use demand::Demand;
 
-/// Most frames of a pair that wait for earlier ones: no honest peer has more under way on a machine way, as each has
-/// 64 bytes at least.
-const HELD_MAX: usize = PAIR_BYTES_MAX / 64;
+/// Most frames of a pair that wait for earlier ones: no honest peer has more under way on a machine way, of requests
+/// and of answers together, as each has 32 bytes at least. Of those on a direct way one waits here, and the others wait
+/// in the ring ([`Ways::is_early`]).
+const HELD_MAX: usize = 2 * PAIR_BYTES_MAX / 32;
 
 /// Way of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -76,7 +77,8 @@ pub struct Limits {
     /// Full batches of a pair that open a direct way, within `within_ns`. One that the machine way has no room for does
     /// so at once.
     pub batches: u16,
-    /// Bytes of a full batch. The other ones count for nothing: on the machine way many of them share a write.
+    /// Bytes of a full batch. The other ones count for nothing: on the machine way many of them share a write. 0: each
+    /// batch counts as one.
     pub full_bytes: usize,
     /// See `batches`, in nanoseconds.
     pub within_ns: u64,
@@ -107,7 +109,10 @@ impl Limits {
         if bytes > PAIR_BYTES_MAX {
             return self.batches;
         }
-        u16::try_from(bytes / self.full_bytes).unwrap_or(u16::MAX)
+        match bytes.checked_div(self.full_bytes) {
+            Some(batches) => u16::try_from(batches).unwrap_or(u16::MAX),
+            None => u16::from(bytes > 0),
+        }
     }
 }
 
@@ -259,11 +264,31 @@ impl<F> Ways<F> {
         self.pairs.entry(peer).or_insert_with(Pairing::new)
     }
 
-    /// Returns the way and the place of the next frame to a peer, of so many bytes, which has to be sent now.
+    /// Returns the way of the next frame to a peer.
+    pub fn way(&self, to: Peer) -> Way {
+        match self.pairs.get(&to) {
+            Some(pair) if pair.link == Link::Direct => Way::Direct,
+            _ => Way::Machine,
+        }
+    }
+
+    /// Has this end a ring for the peer?
+    pub fn has_ring(&self, peer: Peer) -> bool {
+        self.pairs.get(&peer).is_some_and(|pair| pair.link != Link::Machine)
+    }
+
+    /// Does a frame that came directly wait for those before it? The next ones may wait in the ring.
+    pub fn is_early(&self, peer: Peer) -> bool {
+        self.pairs.get(&peer).is_some_and(|pair| pair.last_held_directly() > 0)
+    }
+
+    /// Returns the way and the place of the next frame to a peer, of so many bytes, which has to be sent now. Bytes of
+    /// 0 do not count as a batch.
     pub fn send(&mut self, to: Peer, bytes: usize, now_ns: u64) -> (Way, Stamp) {
         let limits = self.limits;
         let pair = self.pair(to);
-        pair.demand.note(limits.batches_of(bytes), now_ns, limits.within_ns);
+        let batches = limits.batches_of(bytes);
+        pair.demand.note(batches, now_ns, limits.within_ns);
         pair.sent += 1;
         let way = if pair.link == Link::Direct { Way::Direct } else { Way::Machine };
         let after = (way != pair.last_way).then_some(pair.sent - 1);
@@ -272,7 +297,8 @@ impl<F> Ways<F> {
         if way == Way::Direct {
             pair.sent_directly = pair.sent;
         }
-        if pair.link == Link::Machine && pair.demand.batches() >= limits.batches {
+        // Not by a frame that does not count: the count may be one of long ago.
+        if batches > 0 && pair.link == Link::Machine && pair.demand.batches() >= limits.batches {
             self.ask(to, now_ns);
         }
         (way, stamp)
@@ -294,7 +320,9 @@ impl<F> Ways<F> {
         if way == Way::Direct {
             pair.demand.note(limits.batches_of(bytes), now_ns, limits.within_ns);
         }
-        self.end_of_drain(from, now_ns);
+        if matches!(pair.link, Link::Draining { .. }) {
+            self.end_of_drain(from, now_ns);
+        }
         Ok(())
     }
 
@@ -318,6 +346,8 @@ impl<F> Ways<F> {
                     return Err(Violation::NotOpened);
                 }
                 if pair.link == Link::Direct {
+                    // The peer has a reason, which may last.
+                    pair.demand.pause(now_ns, within_ns);
                     self.close(from);
                 }
                 self.pair(from).link = Link::Draining { last, asked_anew: false };
@@ -331,6 +361,16 @@ impl<F> Ways<F> {
     /// Returns the next notice to be sent by the machine way.
     pub fn next_notice(&mut self) -> Option<(Peer, Notice)> {
         self.notices.pop_front()
+    }
+
+    /// Gives back the direct way to this peer, and opens none for a while.
+    pub fn give_back(&mut self, peer: Peer, now_ns: u64) {
+        let within_ns = self.limits.within_ns;
+        let pair = self.pair(peer);
+        if pair.link == Link::Direct {
+            pair.demand.pause(now_ns, within_ns);
+            self.close(peer);
+        }
     }
 
     /// Gives back the direct ways that have had no full batch for long.
@@ -375,6 +415,9 @@ impl<F> Ways<F> {
     fn answer(&mut self, peer: Peer, now_ns: u64) {
         if self.rings.len() < self.limits.rings {
             self.make_ring(peer, Link::Direct);
+            let within_ns = self.limits.within_ns;
+            // It has not been used yet, which is not for long.
+            self.pair(peer).demand.begin(now_ns, within_ns);
         } else {
             self.notices.push_back((peer, Notice::Refuse));
             self.give_back_least_used(now_ns);

@@ -12,14 +12,6 @@ impl<F: Hash> Ways<F> {
         (pairs, &self.rings, &self.notices).hash(hasher);
     }
 
-    pub(crate) fn has_ring(&self, peer: Peer) -> bool {
-        self.rings.contains(&peer)
-    }
-
-    pub(crate) fn is_direct(&self, peer: Peer) -> bool {
-        self.pairs.get(&peer).is_some_and(|pair| pair.link == Link::Direct)
-    }
-
     pub(crate) fn rings_max(&self) -> usize {
         self.limits.rings
     }
@@ -85,6 +77,59 @@ fn small_batches_open_none_and_one_without_room_on_the_machine_way_does_at_once(
 }
 
 #[test]
+fn batches_of_any_size_count_where_none_has_to_be_full() {
+    let mut ways = Ways::<u64>::new(Rack::new(&[1; 2]), Limits { full_bytes: 0, ..Limits::DEFAULT });
+    (0..100).for_each(|_| _ = ways.send(peer(1), 0, 0));
+    (0..15).for_each(|batch| _ = ways.send(peer(1), 1 + 4000 * batch, 0));
+    assert_eq!(notices(&mut ways), [], "those of no bytes are no batches");
+    ways.send(peer(1), 1, 0);
+    assert_eq!(notices(&mut ways), [(peer(1), Notice::Open)]);
+}
+
+#[test]
+fn a_new_way_counts_as_used() {
+    const LATE: u64 = 20_000 * MS;
+    let mut ways = ways();
+    ways.hear(peer(1), Notice::Open, LATE).unwrap();
+    assert_eq!(notices(&mut ways), [(peer(1), Notice::Open)]);
+    ways.give_back_unused(LATE);
+    ways.give_back_unused(LATE + 9_999 * MS);
+    assert_eq!(notices(&mut ways), []);
+    ways.give_back_unused(LATE + 10_000 * MS);
+    assert_eq!(notices(&mut ways), [(peer(1), Notice::Close { last: 0 })]);
+}
+
+#[test]
+fn a_frame_that_does_not_count_asks_for_no_way() {
+    let mut ways = ways();
+    send(&mut ways, 1, 16, 0);
+    ways.hear(peer(1), Notice::Open, 0).unwrap();
+    ways.give_back_unused(10_000 * MS);
+    ways.hear(peer(1), Notice::Close { last: 0 }, 10_000 * MS).unwrap();
+    notices(&mut ways);
+    for now_ns in [10_000 * MS, 20_000 * MS] {
+        assert_eq!(ways.send(peer(1), 0, now_ns).0, Way::Machine);
+        assert_eq!(notices(&mut ways), [], "its count is of long ago");
+    }
+}
+
+#[test]
+fn a_way_that_is_given_back_is_not_asked_for_at_once() {
+    let mut ways = with_direct(1..=1, 0);
+    assert_eq!((ways.way(peer(1)), ways.has_ring(peer(1))), (Way::Direct, true));
+    ways.give_back(peer(1), 0);
+    ways.give_back(peer(2), 0);
+    assert_eq!(notices(&mut ways), [(peer(1), Notice::Close { last: 0 })]);
+    assert_eq!((ways.way(peer(1)), ways.has_ring(peer(1))), (Way::Machine, true), "the peer may write into the ring");
+    ways.hear(peer(1), Notice::Close { last: 0 }, 0).unwrap();
+    assert!(!ways.has_ring(peer(1)));
+    send(&mut ways, 1, 100, 99 * MS);
+    assert_eq!(notices(&mut ways), []);
+    send(&mut ways, 1, 16, 100 * MS);
+    assert_eq!(notices(&mut ways), [(peer(1), Notice::Open)]);
+}
+
+#[test]
 fn a_refused_pair_asks_again_after_a_while() {
     let mut ways = ways();
     send(&mut ways, 1, 16, 0);
@@ -138,7 +183,9 @@ fn an_unused_way_is_given_back() {
 fn the_first_frame_of_a_new_way_waits_for_the_last_of_the_old() {
     let mut ways = with_direct(1..=1, 0);
     let mut ready = Vec::new();
+    let mut early = Vec::new();
     let mut receive = |way, number, after| {
+        early.push(ways.is_early(peer(1)));
         ways.receive(peer(1), (way, Stamp { number, after }), (number, FULL), 0, &mut ready).unwrap();
         std::mem::take(&mut ready)
     };
@@ -147,6 +194,8 @@ fn the_first_frame_of_a_new_way_waits_for_the_last_of_the_old() {
     assert_eq!(receive(Way::Direct, 5, None), []);
     assert_eq!(receive(Way::Machine, 2, None), [2]);
     assert_eq!(receive(Way::Machine, 6, Some(5)), [] as [u64; 0], "both ways wait for frame 3, which is behind");
+    assert_eq!(receive(Way::Machine, 7, None), [] as [u64; 0]);
+    assert_eq!(early, [false, false, true, true, true, true]);
 }
 
 #[test]
@@ -184,8 +233,8 @@ fn a_peer_that_lies_is_refused() {
     }
     assert_eq!(ways.hear(nobody, Notice::Open, 0), Err(Violation::NoSuchWorker(nobody)));
     assert_eq!(ways.hear(peer(1), Notice::Close { last: 2 }, 0), Err(Violation::NotOpened), "3 came directly");
-    ways.hear(peer(1), Notice::Close { last: 2000 }, 0).unwrap();
-    let late = (Way::Direct, stamp(2001, Some(2000)));
+    ways.hear(peer(1), Notice::Close { last: 5000 }, 0).unwrap();
+    let late = (Way::Direct, stamp(5001, Some(5000)));
     assert_eq!(ways.receive(peer(1), late, (0, FULL), 0, &mut ready), Err(Violation::NotOpened), "behind its own end");
 }
 

@@ -18,6 +18,7 @@ mod losses;
 mod placed;
 mod tasks;
 mod traced;
+mod ways;
 mod work;
 mod writes;
 
@@ -97,6 +98,7 @@ fn main() {
         ["pinned"] => work::pinned,
         ["stuck", ..] => work::stuck,
         ["slow-answers"] => work::slow_answers,
+        ["direct-ways"] => ways::direct,
         _ => panic!("no such role: {words:?}"),
     };
     match words[..] {
@@ -117,6 +119,7 @@ fn main() {
         | ["heap-keep-until-write" | "heap-puts-until-write", _, _] => {
             gossamer_heap::with_copies(gossamer::builder()).main(role, 4);
         }
+        ["direct-ways"] => gossamer::builder().machine_ways(true).direct_ways(1).main(role, 4),
         ["deep", "impossible"] => gossamer::builder().stack_bytes(1).main(role, 4),
         ["region-faults"] | ["region-stuck" | "region-after", _] | ["reserved", ..] => gossamer_region::main(role, 4),
         _ => gossamer::main(role, 4),
