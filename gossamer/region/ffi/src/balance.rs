@@ -9,7 +9,7 @@
 //!
 //! A thread stays ten seconds before it goes again. A second after its move it is judged by its progress, and that of
 //! all threads of both hosts: where it is slower than before, it goes back, and stays away for a second, twice as long
-//! each time.
+//! each time. One that did not go, as something tied it, is tried again as rarely: ties pass.
 
 mod away;
 #[cfg(test)]
@@ -33,7 +33,7 @@ const STAY: Duration = Duration::from_secs(10);
 const SETTLE: Duration = Duration::from_millis(200);
 /// Time after which a thread that is still where it was is not on its way any more.
 const LATE: Duration = Duration::from_secs(3);
-/// Longest time for which a machine gets a thread not again that came back from it.
+/// Longest time for which a machine gets a thread not again that came back from it, or a thread is not tried again.
 const BLOCK_MAX: Duration = Duration::from_secs(60);
 /// Load beyond the cores from which a host has too much, and below them from which it has an idle core.
 const HALF: f64 = 0.5;
@@ -146,7 +146,8 @@ pub(crate) struct Balance {
     parts: VecDeque<(Duration, Parts)>,
     moved: BTreeMap<u64, Duration>,
     trials: BTreeMap<u64, Trial>,
-    blocks: BTreeMap<(u64, u16), Block>,
+    /// Threads that do not go to a machine for a while; without one: to any.
+    blocks: BTreeMap<(u64, Option<u16>), Block>,
 }
 
 impl Balance {
@@ -167,9 +168,11 @@ impl Balance {
         moves
     }
 
-    /// A thread that was to go has not: it is not sent there again for a while.
-    pub(crate) fn has_stayed(&mut self, now: Duration, thread: u64, to: u16) {
+    /// A thread that was to go has not: for a while it is not sent again to this machine, or to any (`None`), where the
+    /// reason is the thread's own.
+    pub(crate) fn has_stayed(&mut self, now: Duration, thread: u64, to: Option<u16>) {
         self.trials.remove(&thread);
+        self.moved.remove(&thread);
         self.block(now, thread, to);
     }
 
@@ -223,6 +226,7 @@ impl Balance {
             if machines.get(&thread) != Some(&trial.to) {
                 continue; // it has ended, or has gone on by itself
             }
+            self.blocks.remove(&(thread, None)); // nothing ties it any more
             let since = trial.at.saturating_add(SETTLE);
             let (Some(own), Some(all)) =
                 (self.progress(&[thread], since, now), self.progress(&trial.threads, since, now))
@@ -230,7 +234,7 @@ impl Balance {
                 continue;
             };
             if own.is_worse_than(&trial.own) || all.is_worse_than(&trial.all) {
-                self.block(now, thread, trial.to);
+                self.block(now, thread, Some(trial.to));
                 self.moved.insert(thread, now);
                 moves.push(Move { thread, to: trial.from, reason: Reason::Undone });
             }
@@ -238,7 +242,7 @@ impl Balance {
         moves
     }
 
-    fn block(&mut self, now: Duration, thread: u64, machine: u16) {
+    fn block(&mut self, now: Duration, thread: u64, machine: Option<u16>) {
         let time = match self.blocks.get(&(thread, machine)) {
             Some(block) => block.time.saturating_mul(2).min(BLOCK_MAX),
             None => SECOND,
@@ -271,7 +275,11 @@ impl Balance {
             let mut threads: Vec<(u16, &Seen)> =
                 of_source.flat_map(|load| load.threads.iter().map(|seen| (load.machine, seen))).collect();
             threads.retain(|(_, seen)| seen.wants >= HALF && self.is_free(now, seen));
-            threads.sort_by(|(_, one), (_, other)| other.wants.total_cmp(&one.wants).then(one.id.cmp(&other.id)));
+            // Those that could not go, or came back, after the others.
+            threads.sort_by(|(_, one), (_, other)| {
+                let order = self.is_known_to_stay(one.id).cmp(&self.is_known_to_stay(other.id));
+                order.then(other.wants.total_cmp(&one.wants)).then(one.id.cmp(&other.id))
+            });
             for (from, seen) in threads {
                 let Some((host, most)) = room.iter_mut().max_by(|one, other| one.1.total_cmp(other.1)) else { return };
                 if left < HALF || *most < HALF {
@@ -336,11 +344,20 @@ impl Balance {
 
     fn is_free(&self, now: Duration, seen: &Seen) -> bool {
         let stayed = self.moved.get(&seen.id).is_none_or(|at| at.saturating_add(STAY) <= now);
-        seen.may_move && stayed && !self.trials.contains_key(&seen.id)
+        seen.may_move && stayed && !self.trials.contains_key(&seen.id) && !self.is_blocked(now, seen.id, None)
+    }
+
+    fn is_blocked(&self, now: Duration, thread: u64, to: Option<u16>) -> bool {
+        self.blocks.get(&(thread, to)).is_some_and(|block| block.until > now)
+    }
+
+    /// Whether a thread was blocked, for any machine, not long ago.
+    fn is_known_to_stay(&self, thread: u64) -> bool {
+        self.blocks.range((thread, None)..=(thread, Some(u16::MAX))).next().is_some()
     }
 
     fn may_go(&self, now: Duration, thread: u64, to: u16) -> bool {
-        self.blocks.get(&(thread, to)).is_none_or(|block| block.until <= now)
+        !self.is_blocked(now, thread, Some(to))
     }
 
     /// Returns the machine of a host with the fewest threads that may get this one.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::balance::{Balance, Load, Move, Pages, Seen};
 use crate::record::{self, Answer};
-use crate::{affinity, block, end_of_program, listed, side, wishes};
+use crate::{affinity, block, end_of_program, listed, side, ties, wishes};
 
 /// Time between two looks.
 const EVERY: Duration = Duration::from_millis(100);
@@ -70,12 +70,22 @@ fn look() {
         for Move { thread, to, reason } in policy.decide(now, &loads(reports)) {
             let tell = Sender::clone(&tell);
             let ask = move || {
-                if wishes::ask(thread, to, reason) != Answer::Done {
+                if let Some(to) = stays_away(wishes::ask(thread, to, reason), to) {
                     let _ = tell.send((thread, to)); // the program has ended
                 }
             };
             drop(trust::spawn_on(&side::place(0).trustee(), ask));
         }
+    }
+}
+
+/// Returns the machine from which a thread that was to go there stays away for a while, if it has not gone; `None`:
+/// from all, as it was tied, or came to no place where it could move.
+fn stays_away(answer: Answer, to: u16) -> Option<Option<u16>> {
+    match answer {
+        Answer::Done => None,
+        Answer::Tied(_) | Answer::Waits(_) | Answer::Late => Some(None),
+        _ => Some(Some(to)),
     }
 }
 
@@ -129,7 +139,8 @@ fn report() -> Report {
     let thread = |(id, record): &(u64, std::sync::Arc<record::Record>)| {
         let (time, so_far) = (now.threads.get(id)?, before.threads.get(id)?);
         let (busy, waited) = (part(time.0, so_far.0).min(1.0), part(time.1, so_far.1).min(1.0));
-        let may_move = record.is_in_block && !record.is_held() && record.tie().is_none();
+        // Other ties pass, unseen here: the thread is tried again.
+        let may_move = record.is_in_block && !record.is_held() && !record.tie().is_some_and(ties::lasts);
         let pages = pages(&faults, record.host, past);
         Some(Seen { id: *id, busy, wants: (busy + waited).min(1.0), pages, may_move })
     };
@@ -171,6 +182,16 @@ fn used(stat: &str, cores: &[usize]) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::waits::Kind;
+
+    #[test]
+    fn a_thread_that_is_tied_stays_away_from_all_machines() {
+        assert_eq!(stays_away(Answer::Done, 1), None);
+        assert_eq!(stays_away(Answer::NoRoom, 1), Some(Some(1)));
+        for answer in [Answer::Tied(7), Answer::Waits(Kind::Mutex), Answer::Late] {
+            assert_eq!(stays_away(answer, 1), Some(None), "{answer:?}");
+        }
+    }
 
     #[test]
     fn pages_are_those_of_the_thread() {

@@ -172,6 +172,8 @@ const TIES: [&Tie; 15] = [
 ];
 pub(crate) const MAIN: u8 = 1;
 pub(crate) const HELD: u8 = 2;
+/// Those that never pass: of a team, of the first thread, its end, and a loaded library.
+const LASTING: [usize; 4] = [0, MAIN as usize, 3, 6];
 const BACK: usize = 13;
 /// The last one, which holds amid the program's own code only.
 pub(crate) const TABLES: usize = 14;
@@ -179,6 +181,11 @@ pub(crate) const TABLES: usize = 14;
 /// Returns a tie and its cure, in words.
 pub(crate) fn in_words(tie: u8) -> String {
     TIES.get(usize::from(tie)).map_or_else(String::new, |Tie { what, cure }| format!("{what}; {cure}"))
+}
+
+/// Whether a tie stays for as long as its thread is on this machine.
+pub(crate) fn lasts(tie: usize) -> bool {
+    LASTING.contains(&tie)
 }
 
 /// Returns the calling thread's first tie, if it has one.
@@ -273,4 +280,15 @@ pub(crate) fn depart(to: u16) -> c_int {
         _ = signal_stack.as_ref().map(set_signal_stack);
         libc::EBUSY
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ties_pass_but_for_four() {
+        let lasting: Vec<&str> = (0..TIES.len()).filter(|tie| lasts(*tie)).map(|tie| TIES[tie].what).collect();
+        assert_eq!(lasting, [TEAM.what, OF_MAIN.what, ENDING.what, LOADED.what]);
+    }
 }

@@ -1,6 +1,7 @@
 //! Simulation of the policy, by seed.
 
 use super::*;
+use crate::wishes::LIMIT;
 
 const STEP: Duration = Duration::from_millis(100);
 
@@ -11,6 +12,15 @@ struct Thread {
     /// Number of the pages that it shares with others.
     shares: Option<usize>,
     stays: bool,
+    /// Time until which it is tied, unseen from outside, and the times at which it was asked in vain.
+    tied: Duration,
+    tries: Vec<Duration>,
+}
+
+/// A question to a thread that is tied.
+struct Wish {
+    asked: Duration,
+    one: Move,
 }
 
 /// Machines with their threads, which compute as there are cores; others' load comes and goes. Threads that share pages
@@ -25,6 +35,7 @@ struct Simulation {
     hosts: Vec<usize>,
     cores: Vec<f64>,
     others: Vec<f64>,
+    wishes: Vec<Wish>,
     random: fastrand::Rng,
 }
 
@@ -39,6 +50,7 @@ impl Simulation {
             hosts: (0..cores.len()).collect(),
             cores: cores.to_vec(),
             others: vec![0.0; cores.len()],
+            wishes: Vec::new(),
             random: fastrand::Rng::with_seed(seed),
         }
     }
@@ -90,16 +102,41 @@ impl Simulation {
         let end = self.now + time;
         while self.now < end {
             change(self);
+            for Wish { asked, one } in std::mem::take(&mut self.wishes) {
+                let thread = &mut self.threads[one.thread as usize];
+                if thread.tied <= self.now {
+                    self.go(one);
+                } else if asked + LIMIT <= self.now {
+                    thread.tries.push(asked);
+                    self.policy.has_stayed(self.now, one.thread, None);
+                } else {
+                    self.wishes.push(Wish { asked, one });
+                }
+            }
             let loads: Vec<Load> = (0..self.hosts.len()).map(|machine| self.load(machine)).collect();
             self.random.u64(..);
-            for Move { thread, to, reason } in self.policy.decide(self.now, &loads) {
-                let thread = &mut self.threads[thread as usize];
-                assert!(!thread.stays);
-                thread.machine = to.into();
-                thread.moves.push((self.now, reason));
+            for one in self.policy.decide(self.now, &loads) {
+                let thread = &self.threads[one.thread as usize];
+                assert!(!thread.stays && self.wishes.iter().all(|wish| wish.one.thread != one.thread));
+                match thread.tied <= self.now {
+                    true => self.go(one),
+                    false => self.wishes.push(Wish { asked: self.now, one }),
+                }
             }
             self.now += STEP;
         }
+    }
+
+    fn go(&mut self, Move { thread, to, reason }: Move) {
+        let thread = &mut self.threads[thread as usize];
+        thread.machine = to.into();
+        thread.moves.push((self.now, reason));
+    }
+
+    /// The same, where these threads are tied until these seconds.
+    fn tied(mut self, until: &[(usize, u64)]) -> Simulation {
+        until.iter().for_each(|(thread, seconds)| self.threads[*thread].tied = Duration::from_secs(*seconds));
+        self
     }
 
     fn machines(&self) -> Vec<usize> {
@@ -189,9 +226,40 @@ fn one_that_has_stayed_is_not_sent_again_at_once() {
         policy.decide(now, &loads).first().map(|one| (now, *one))
     });
     let (at, Move { thread, to, .. }) = first.expect("one has to go");
-    policy.has_stayed(at, thread, to);
+    policy.has_stayed(at, thread, Some(to));
     let next = (1..60).find_map(|step| policy.decide(at + STEP * step, &loads).first().copied());
     assert_eq!(next.map(|one| one.thread), Some(3 - thread), "the other one, when the second is over");
+}
+
+/// Ties pass, unseen: each try of a thread that stays tied comes after twice the time, up to a minute.
+#[test]
+fn a_thread_that_is_tied_is_tried_again_less_often_and_goes_when_it_is_not() {
+    for (seed, tied) in FEW_SEEDS.flat_map(|seed| [3, 20, 100, 400].map(|tied| (seed, tied))) {
+        let mut all = Simulation::new(seed, &[1.0; 4], &[0, 0]).tied(&[(0, tied), (1, 1000)]);
+        all.run(Duration::from_secs(tied), |_| ());
+        assert_eq!(all.moves(), 0, "seed {seed}, tied for {tied} s");
+        for Thread { tries, .. } in &all.threads {
+            let between: Vec<f64> = tries.windows(2).map(|two| (two[1] - two[0]).as_secs_f64()).collect();
+            let least = |at: usize| LIMIT.as_secs_f64() + f64::from(1 << at.min(6)).min(BLOCK_MAX.as_secs_f64());
+            let is_late = |(at, between): (usize, &f64)| *between > least(at) - 1e-6;
+            assert!(between.iter().enumerate().all(is_late), "seed {seed}, tied for {tied} s: {tries:?}");
+        }
+        all.run(BLOCK_MAX + LIMIT * 3, |_| ());
+        assert_eq!((all.machines()[1], all.moves()), (0, 1), "seed {seed}, tied for {tied} s: {:?}", all.threads);
+    }
+}
+
+#[test]
+fn others_go_while_a_thread_is_tied() {
+    for seed in FEW_SEEDS {
+        let mut all = Simulation::new(seed, &[2.0, 2.0], &[0; 4]).tied(&[(0, 1000)]);
+        all.run(Duration::from_secs(8), |_| ());
+        assert_eq!((all.on(0), all.machines()[0], all.moves()), (2, 0, 2), "seed {seed}");
+        // The one that would go to the other is tied: the other one comes.
+        let mut apart = Simulation::new(seed, &[8.0, 8.0], &[0, 1]).sharing(&[1, 1]).tied(&[(1, 1000)]);
+        apart.run(Duration::from_secs(8), |_| ());
+        assert_eq!((apart.machines(), apart.moves()), (vec![1, 1], 1), "seed {seed}");
+    }
 }
 
 /// Runs threads that share pages for a minute; returns where they are, and how often they have moved.

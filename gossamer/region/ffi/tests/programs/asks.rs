@@ -65,9 +65,10 @@ const APART: &[&str] = &[
 ];
 
 pub fn trials(place: &Arc<Place>, is_ignored: bool) -> Vec<Trial> {
-    let all: [(&str, crate::Test); 4] = [
+    let all: [(&str, crate::Test); 5] = [
         ("moves::from_outside", from_outside),
         ("moves::by_themselves", by_themselves),
+        ("moves::once_untied", once_untied),
         ("moves::to_their_pages", to_their_pages),
         ("moves::timed_killed_amid_moves", killed_amid_moves),
     ];
@@ -81,9 +82,17 @@ pub fn trials(place: &Arc<Place>, is_ignored: bool) -> Vec<Trial> {
 /// All threads begin on one machine and end on both, with the answer of one process; the page says why.
 fn by_themselves(place: &Place) -> Result<(), Failed> {
     let built = build(place, "spreads.c", "gcc")?;
-    let running = Running::start(place, BY_THEMSELVES, &built, "2")?;
+    let running = Running::start(place, BY_THEMSELVES, &built, until_told("2"))?;
     running.wait_for("metrics", ",reason=\"idle core\"} ");
     running.wait_for("sample.json", "\"came_from\":[0,\"idle core\"],\"tie\":\"\"}");
+    running.end(&built)
+}
+
+/// Threads that were tied when they were to go are tried again, and go once they no longer are.
+fn once_untied(place: &Place) -> Result<(), Failed> {
+    let built = build(place, "spreads.c", "gcc")?;
+    let running = Running::start(place, BY_THEMSELVES, &built, ["2", "tied"])?;
+    running.wait_for("metrics", ",reason=\"idle core\"} ");
     running.end(&built)
 }
 
@@ -92,7 +101,7 @@ fn to_their_pages(place: &Place) -> Result<(), Failed> {
     let built = build(place, "gathers.c", "gcc")?;
     for fabric in ["shm", "tcp"] {
         let starter = [APART, &["--fabric", fabric]].concat();
-        let running = Running::start(place, &starter, &built, "2")?;
+        let running = Running::start(place, &starter, &built, until_told("2"))?;
         // Mostly the one on machine 1; the two, if that begins late.
         let has_met = |listed: &Output| String::from_utf8_lossy(&listed.stdout).contains(": its pages");
         wait_until("a thread has gone to its pages", || {
@@ -103,14 +112,19 @@ fn to_their_pages(place: &Place) -> Result<(), Failed> {
     Ok(())
 }
 
+/// Words of a program whose threads have to be seen on so many machines, and which computes until its input ends.
+const fn until_told(machines: &str) -> [&str; 2] {
+    [machines, "until-told"]
+}
+
 /// A program that computes until its standard input ends, with the address of its page.
 struct Running(Child, String);
 
 impl Running {
-    /// Starts it; its threads have to be seen on so many machines.
-    fn start(place: &Place, starter: &[&str], built: &Path, machines: &str) -> Result<Running, Failed> {
+    /// Starts it with these words.
+    fn start(place: &Place, starter: &[&str], built: &Path, words: [&str; 2]) -> Result<Running, Failed> {
         let mut command = start(place, starter, built);
-        command.args([machines, "until-told"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         let mut lines = BufReader::new(child.stderr.take().ok_or("no standard error")?).lines();
         let url = lines.find_map(|line| Some(line.ok()?.split_once("view at ")?.1.trim().to_owned()));
@@ -163,7 +177,7 @@ impl Drop for Running {
 /// page and in the metrics.
 fn from_outside(place: &Place) -> Result<(), Failed> {
     let built = build(place, "spreads.c", "gcc")?;
-    let running = Running::start(place, VIEWED, &built, "1")?;
+    let running = Running::start(place, VIEWED, &built, until_told("1"))?;
     let begun = Instant::now();
     let table = loop {
         // While it starts no machine answers.
