@@ -123,7 +123,7 @@ fn loads(reports: Vec<Report>) -> Vec<Load> {
 
 /// In a fiber: the report of this machine.
 fn report() -> Report {
-    let faults = take_faults();
+    let mut faults = take_faults();
     let cores: Vec<usize> = affinity::processors_here().collect();
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let own = listed::time_of_process();
@@ -141,7 +141,7 @@ fn report() -> Report {
         let (busy, waited) = (part(time.0, so_far.0).min(1.0), part(time.1, so_far.1).min(1.0));
         // Other ties pass, unseen here: the thread is tried again.
         let may_move = record.is_in_block && !record.is_held() && !record.tie().is_some_and(ties::lasts);
-        let pages = pages(&faults, record.host, past);
+        let pages = pages(faults.remove(&record.host.cast_unsigned()).unwrap_or_default(), past);
         Some(Seen { id: *id, busy, wants: (busy + waited).min(1.0), pages, may_move })
     };
     let threads = records.iter().filter_map(thread).collect();
@@ -150,11 +150,9 @@ fn report() -> Report {
     Report { cores: cores.len().max(1) as f64, used, own, threads }
 }
 
-/// Returns the pages for which the thread with this id of the system waited in these seconds.
-fn pages(faults: &[FaultsOfThread], host: i32, past: f64) -> Pages {
-    let of_thread = faults.iter().find(|(thread, ..)| *thread == host.cast_unsigned());
-    let (_, waited, from) = of_thread.cloned().unwrap_or_default();
-    Pages { waited: (waited.as_secs_f64() / past).min(1.0), from }
+/// Returns the pages for which a thread waited in these seconds.
+fn pages(FaultsOfThread { waited, from }: FaultsOfThread, past: f64) -> Pages {
+    Pages { waited: (waited.as_secs_f64() / past).min(1.0), from: from.into_iter().collect() }
 }
 
 /// Returns the times for which a thread computed and waited for a core, of the text of its `schedstat`.
@@ -194,10 +192,11 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_those_of_the_thread() {
-        let faults = [(6, Duration::from_secs(1), vec![(1, 4096)]), (7, Duration::from_millis(50), vec![(2, 8192)])];
-        assert_eq!(pages(&faults, 7, 0.1), Pages { waited: 0.5, from: vec![(2, 8192)] });
-        assert_eq!(pages(&faults, 8, 0.1), Pages::default());
+    fn pages_are_those_of_the_time_that_is_past() {
+        let faults = |ms| FaultsOfThread { waited: Duration::from_millis(ms), from: [(2, 8192)].into() };
+        assert_eq!(pages(faults(50), 0.1), Pages { waited: 0.5, from: vec![(2, 8192)] });
+        assert_eq!(pages(faults(500), 0.1).waited, 1.0, "it began before");
+        assert_eq!(pages(FaultsOfThread::default(), 0.1), Pages::default());
     }
 
     #[test]

@@ -7,21 +7,29 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use gossamer::link;
+use serde::{Deserialize, Serialize};
 use trust::link::post;
 
 use super::with;
 
-/// A thread by the system's id, the time for which it waited for pages, and the bytes that came, by machine.
-pub type FaultsOfThread = (u32, Duration, Vec<(u16, u64)>);
+/// Faults of a thread.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultsOfThread {
+    /// Time for which it waited for pages.
+    pub waited: Duration,
+    /// Bytes that came, by machine.
+    pub from: BTreeMap<u16, u64>,
+}
 
-/// In a fiber: returns the faults of this machine's threads since the last call; at the first call there are none.
-pub fn take_faults() -> Vec<FaultsOfThread> {
+/// In a fiber: returns the faults of this machine's threads since the last call, by the system's ids of the threads; at
+/// the first call there are none.
+pub fn take_faults() -> BTreeMap<u32, FaultsOfThread> {
     let (promise, taken) = trust::promise();
     post(link::page_server(gossamer::rack().machine()), move |_| promise.keep_with(take()), &[]);
     taken.wait().unwrap_or_default() // none at the program's end
 }
 
-fn take() -> Vec<FaultsOfThread> {
+fn take() -> BTreeMap<u32, FaultsOfThread> {
     with(|server, _| {
         server.is_counting = true;
         let (now, mut all) = (Instant::now(), Accounts::default());
@@ -32,21 +40,13 @@ fn take() -> Vec<FaultsOfThread> {
             }
             all.merge(std::mem::take(&mut kept.accounts));
         }
-        let listed = |(thread, Account { waited, from })| (thread, waited, from.into_iter().collect());
-        all.0.into_iter().map(listed).collect()
+        all.0
     })
-}
-
-#[derive(Debug, Default)]
-struct Account {
-    waited: Duration,
-    /// Bytes by machine.
-    from: BTreeMap<u16, u64>,
 }
 
 /// Accounts of threads, by the system's ids.
 #[derive(Debug, Default)]
-pub(super) struct Accounts(BTreeMap<u32, Account>);
+pub(super) struct Accounts(BTreeMap<u32, FaultsOfThread>);
 
 impl Accounts {
     /// Adds what these threads waited until now, each since its time, and the bytes that have come for them.
