@@ -1,6 +1,7 @@
 //! Errors of making regions.
 
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 /// Reasons why a region, or a part of one, could not be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -89,6 +90,17 @@ pub enum Error {
         /// Bytes requested.
         wanted: usize,
     },
+    /// The process may have too few addresses.
+    #[error(
+        "machine {machine} may have {limit} bytes of addresses (RLIMIT_AS), and a region takes more, most of which are \
+         never memory: start the program without that limit (`ulimit -v unlimited`)"
+    )]
+    FewAddresses {
+        /// The machine.
+        machine: u16,
+        /// Its limit, in bytes.
+        limit: u64,
+    },
     /// A system call failed.
     #[error("machine {machine} gets no region from the system: {doing}: {why}")]
     System {
@@ -109,6 +121,8 @@ pub(crate) enum Failure {
     OldKernel,
     PageSize(usize),
     Taken,
+    FewAddresses(u64),
+    /// With the system's error, or 0 where only a message on standard error has it.
     System(Doing, i32),
 }
 
@@ -126,7 +140,15 @@ pub(crate) enum Doing {
 
 impl Failure {
     pub(crate) fn system(doing: Doing, errno: Errno) -> Failure {
-        Failure::System(doing, errno.raw_os_error())
+        match getrlimit(Resource::As).current {
+            Some(limit) if errno == Errno::NOMEM => Failure::FewAddresses(limit),
+            _ => Failure::System(doing, errno.raw_os_error()),
+        }
+    }
+
+    /// The share that pages lie in cannot be opened, or is not there: in a limited process that is the limit's fault.
+    pub(crate) fn share() -> Failure {
+        getrlimit(Resource::As).current.map_or(Failure::System(Doing::Share, 0), Failure::FewAddresses)
     }
 
     /// Converts to an [`Error`] of this machine; only the caller knows the numbers of a `Taken`.
@@ -137,6 +159,7 @@ impl Failure {
             Failure::OldKernel => Error::OldKernel { machine },
             Failure::PageSize(bytes) => Error::PageSize { machine, bytes },
             Failure::Taken => Error::AddressTaken { bytes, machine, address, tried },
+            Failure::FewAddresses(limit) => Error::FewAddresses { machine, limit },
             Failure::System(doing, errno) => {
                 let doing = match doing {
                     Doing::Open => "opening userfaultfd",
@@ -147,7 +170,11 @@ impl Failure {
                     Doing::Advise => "keeping the region from forked processes",
                     Doing::Register => "UFFDIO_REGISTER",
                 };
-                Error::System { machine, doing: doing.to_owned(), why: Errno::from_raw_os_error(errno).to_string() }
+                let why = match errno {
+                    0 => "its standard error has more".to_owned(),
+                    errno => Errno::from_raw_os_error(errno).to_string(),
+                };
+                Error::System { machine, doing: doing.to_owned(), why }
             }
         }
     }
@@ -176,6 +203,20 @@ mod tests {
         for part in ["machine 3 ", "Linux 5.19 or later"] {
             assert!(text.contains(part), "{part:?} is not in {text:?}");
         }
+    }
+
+    #[test]
+    fn few_addresses_name_machine_limit_and_cure() {
+        let text = text(Failure::FewAddresses(1 << 33));
+        for part in ["machine 3 ", "8589934592 bytes", "RLIMIT_AS", "ulimit -v unlimited"] {
+            assert!(text.contains(part), "{part:?} is not in {text:?}");
+        }
+    }
+
+    #[test]
+    fn a_share_that_is_not_there_has_a_message() {
+        let text = text(Failure::System(Doing::Share, 0));
+        assert!(text.contains("opening the share that pages lie in: its standard error has more"), "{text:?}");
     }
 
     #[test]

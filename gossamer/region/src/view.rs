@@ -124,7 +124,7 @@ impl Store {
         let rack = gossamer::rack();
         // SAFETY: the share of regions, whose pages are used as the protocol says [protect-then-announce].
         let mapped = |machine| unsafe { link::mapped(machine, link::REGION) };
-        let mapped = |machine| mapped(machine).map_err(|_| Failure::System(Doing::Share, 0));
+        let mapped = |machine| mapped(machine).map_err(|_| Failure::share());
         let is_here = |machine: &Machine| matches!(machine.transport, Transport::Here | Transport::Shm);
         if !copies
             && rack.machines().iter().all(is_here)
@@ -132,7 +132,7 @@ impl Store {
         {
             return Ok(Store::Common(common));
         }
-        mapped(rack.machine())?.map(Store::Own).ok_or(Failure::System(Doing::Share, 0))
+        mapped(rack.machine())?.map(Store::Own).ok_or_else(Failure::share)
     }
 
     fn share(&self) -> &Share {

@@ -50,8 +50,11 @@ pub(super) fn start() -> Result<(), Failure> {
     knobs::read();
     let uffd = Uffd::open()?;
     if let Err(error) = link::open_share(link::REGION, BYTES_MAX) {
-        say(format_args!("gossamer: the share of regions cannot be opened: {error}"));
-        return Err(Failure::System(Doing::Share, 0));
+        let failure = Failure::share();
+        if matches!(failure, Failure::System(..)) {
+            say(format_args!("gossamer: the share of regions cannot be opened: {error}"));
+        }
+        return Err(failure);
     }
     let uffd = UFFD.get_or_init(|| uffd);
     NEVER_FAULTS[0].store(own_thread(), Ordering::Relaxed);

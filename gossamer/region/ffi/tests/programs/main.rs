@@ -250,7 +250,7 @@ fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
     let here = Arc::clone(place);
     let test = move || pthreads(&here, explicit("named", HEADER, TWO), "named");
     trials.push(Trial::test("two_machines::named", test).with_ignored_flag(lacks(&LAUNCH) || lacks(&"gcc")));
-    let others: [(&str, Test); 21] = [
+    let others: [(&str, Test); 22] = [
         ("two_machines::ended", ended),
         ("two_machines::handed_on", handed_on),
         ("files::order_of_threads", files::order_of_threads),
@@ -267,6 +267,7 @@ fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
         ("two_machines::threads_start_where_they_are_told", threads_at),
         ("two_machines::many_threads", many_threads),
         ("two_machines::overflow", overflow),
+        ("two_machines::few_addresses_are_told", told::few_addresses_are_told),
         ("two_machines::hottest_page_is_named", told::hottest_page_is_named),
         ("two_machines::barriers_send_one_message_a_machine", told::barriers_send_one_message_a_machine),
         ("two_machines::timed_a_machine_killed_amid_faults", killed::amid_faults),

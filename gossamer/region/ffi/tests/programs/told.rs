@@ -1,6 +1,9 @@
 //! Messages: the report of a program at its end with `--region-stats`, and warnings of objects that each machine has
 //! for itself.
 
+use std::path::Path;
+use std::process::Command;
+
 use libtest_mimic::Failed;
 
 use crate::{Place, TWO, TWO_EXPLICIT, WAYS, build, run, start, succeeded};
@@ -52,6 +55,24 @@ pub fn own_condition_variables_are_told(place: &Place) -> Result<(), Failed> {
         let is_told = (count("a pthread_cond_t"), count("a sem_t")) == (machines, machines);
         if succeeded(&done)? != "own_waits: ok\n" || !is_told {
             return Err(told.into());
+        }
+    }
+    Ok(())
+}
+
+/// A limit of addresses is named with its cure, where it lets the machines begin and no region.
+pub fn few_addresses_are_told(place: &Place) -> Result<(), Failed> {
+    for fabric in ["shm", "tcp"] {
+        let starter = [TWO, &["--fabric", fabric]].concat();
+        let starter = start(place, &starter, Path::new("true"));
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -v 200000000; exec \"$@\"", "sh"]).arg(starter.get_program());
+        limited.args(starter.get_args()).envs(starter.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let done = run(&mut limited)?;
+        let told = String::from_utf8_lossy(&done.stderr);
+        let is_told = told.contains("machine 0 may have 204800000000 bytes of addresses (RLIMIT_AS)");
+        if done.status.success() || !is_told || !told.contains("ulimit -v unlimited") || told.contains("panicked") {
+            return Err(format!("over {fabric}: {}: {told}", done.status).into());
         }
     }
     Ok(())
