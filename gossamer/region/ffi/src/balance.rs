@@ -5,17 +5,22 @@
 //! A host with more runnable threads than cores sends threads to hosts with idle cores: the busiest ones, as many as
 //! there are too many here and cores there. Nothing moves by a load that comes and goes: of the source the least excess
 //! of the last second counts, of the target the fewest idle cores. A thread that waits for the pages of one machine
-//! goes to them (`away.rs`), if all threads there and this one have cores once nobody waits for pages.
+//! goes to them (`away.rs`), if all threads there and this one have cores once nobody waits for pages; where there are
+//! none, two threads that wait crosswise change places (`exchange.rs`).
 //!
 //! A thread stays ten seconds before it goes again. A second after its move it is judged by its progress, and that of
 //! all threads of both hosts: where it is slower than before, it goes back, and stays away for a second, twice as long
 //! each time. One that did not go, as something tied it, is tried again as rarely: ties pass.
+//!
+//! Two that change places are judged together: both go back, or none; and where nothing is better they stay there for
+//! two minutes.
 
 mod away;
+mod exchange;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -58,7 +63,12 @@ pub(crate) struct Pages {
     pub(crate) waited: f64,
     /// Bytes that came, by the machine that gave them.
     pub(crate) from: Vec<(u16, u64)>,
+    /// Some of those that came.
+    pub(crate) sample: Sample,
 }
+
+/// The least numbers of the pages for which a thread waited. Threads that wait for the same pages have the same.
+pub(crate) type Sample = BTreeSet<u64>;
 
 /// Load of a machine since the last time.
 #[derive(Debug, Clone)]
@@ -91,6 +101,16 @@ struct Trial {
     own: Progress,
     all: Progress,
     threads: Vec<u64>,
+    /// The thread with which it changes places, and whether that one has stayed.
+    partner: Option<u64>,
+    is_alone: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Worse,
+    Same,
+    Better,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -171,7 +191,10 @@ impl Balance {
     /// A thread that was to go has not: for a while it is not sent again to this machine, or to any (`None`), where the
     /// reason is the thread's own.
     pub(crate) fn has_stayed(&mut self, now: Duration, thread: u64, to: Option<u16>) {
-        self.trials.remove(&thread);
+        let partner = self.trials.remove(&thread).and_then(|trial| trial.partner);
+        if let Some(trial) = partner.and_then(|partner| self.trials.get_mut(&partner)) {
+            (trial.partner, trial.is_alone) = (None, true);
+        }
         self.moved.remove(&thread);
         self.block(now, thread, to);
     }
@@ -218,28 +241,50 @@ impl Balance {
                 trial.at = now; // it is on its way
             }
         }
-        let due = |(_, trial): &(&u64, &Trial)| trial.at.saturating_add(SECOND) <= now;
-        let due: Vec<u64> = self.trials.iter().filter(due).map(|(thread, _)| *thread).collect();
+        let is_there = |thread: &u64, trial: &Trial| machines.get(thread) == Some(&trial.to);
+        let is_due = |thread: &u64, trial: &Trial| {
+            trial.at.saturating_add(SECOND) <= now || trial.is_alone && is_there(thread, trial)
+        };
+        let are_due = |(thread, trial): &(&u64, &Trial)| {
+            let partner = trial.partner.and_then(|partner| Some((partner, self.trials.get(&partner)?)));
+            is_due(thread, trial) && partner.is_none_or(|(partner, trial)| is_due(&partner, trial))
+        };
+        let due: Vec<u64> = self.trials.iter().filter(are_due).map(|(thread, _)| *thread).collect();
         let mut moves = Vec::new();
         for thread in due {
-            let Some(trial) = self.trials.remove(&thread) else { continue };
-            if machines.get(&thread) != Some(&trial.to) {
-                continue; // it has ended, or has gone on by itself
-            }
-            self.blocks.remove(&(thread, None)); // nothing ties it any more
-            let since = trial.at.saturating_add(SETTLE);
-            let (Some(own), Some(all)) =
-                (self.progress(&[thread], since, now), self.progress(&trial.threads, since, now))
-            else {
-                continue;
-            };
-            if own.is_worse_than(&trial.own) || all.is_worse_than(&trial.all) {
-                self.block(now, thread, Some(trial.to));
-                self.moved.insert(thread, now);
-                moves.push(Move { thread, to: trial.from, reason: Reason::Undone });
+            let partner = self.trials.get(&thread).and_then(|trial| trial.partner);
+            let both = [Some(thread), partner].into_iter().flatten();
+            let mut both: Vec<_> = both.filter_map(|thread| Some((thread, self.trials.remove(&thread)?))).collect();
+            both.retain(|(thread, trial)| is_there(thread, trial)); // others have ended, or have gone on by themselves
+            let verdicts: Vec<Option<Verdict>> =
+                both.iter().map(|(thread, trial)| self.verdict(now, *thread, trial)).collect();
+            for (thread, trial) in both {
+                self.blocks.remove(&(thread, None)); // nothing ties it any more
+                if verdicts.contains(&Some(Verdict::Worse)) {
+                    self.block(now, thread, Some(trial.to));
+                    self.moved.insert(thread, now);
+                    moves.push(Move { thread, to: trial.from, reason: Reason::Undone });
+                } else if trial.partner.is_some() && !verdicts.contains(&Some(Verdict::Better)) {
+                    let until = now.saturating_add(BLOCK_MAX);
+                    self.blocks.insert((thread, Some(trial.from)), Block { until, time: BLOCK_MAX });
+                }
             }
         }
         moves
+    }
+
+    /// Returns what a move has brought, if that is known.
+    fn verdict(&self, now: Duration, thread: u64, trial: &Trial) -> Option<Verdict> {
+        if trial.is_alone {
+            return Some(Verdict::Worse); // it has taken another one's core
+        }
+        let since = trial.at.saturating_add(SETTLE);
+        let (own, all) = (self.progress(&[thread], since, now)?, self.progress(&trial.threads, since, now)?);
+        if own.is_worse_than(&trial.own) || all.is_worse_than(&trial.all) {
+            return Some(Verdict::Worse);
+        }
+        let is_better = trial.own.is_worse_than(&own) || trial.all.is_worse_than(&all);
+        Some(if is_better { Verdict::Better } else { Verdict::Same })
     }
 
     fn block(&mut self, now: Duration, thread: u64, machine: Option<u16>) {
@@ -314,8 +359,23 @@ impl Balance {
             taken
         };
         let under_way: Vec<(u16, u16)> = self.trials.values().map(|trial| (trial.from, trial.to)).collect();
-        for Away { thread, from, to, .. } in away::chosen(away, &under_way, take_room) {
+        for Away { thread, from, to, .. } in away::chosen(away.clone(), &under_way, take_room) {
             moves.push(self.begin(now, loads, (thread, from, to), Reason::Pages));
+        }
+        if moves.is_empty() {
+            let is_end = |machine: u16| under_way.iter().any(|(from, to)| machine == *from || machine == *to);
+            let may = |from, to| hosts.get(&from) != hosts.get(&to) && !is_end(from) && !is_end(to);
+            let away: Vec<Away> = away
+                .into_iter()
+                .map(|one| Away { is_free: one.is_free && !self.is_known_to_stay(one.thread), ..one })
+                .collect();
+            for (one, other) in exchange::pairs(&away, may) {
+                for (Away { thread, from, to, .. }, partner) in [(&one, &other), (&other, &one)] {
+                    moves.push(self.begin(now, loads, (*thread, *from, *to), Reason::Pages));
+                    let trial = self.trials.get_mut(thread);
+                    trial.into_iter().for_each(|trial| trial.partner = Some(partner.thread));
+                }
+            }
         }
     }
 
@@ -323,9 +383,11 @@ impl Balance {
     fn away(&self, now: Duration, from: u16, seen: &Seen) -> Option<Away> {
         let last = self.parts.iter().filter(|(at, _)| at.saturating_add(SECOND) > now);
         let last: Option<Vec<&(f64, Pages)>> = last.map(|(_, parts)| parts.get(&seen.id)).collect();
-        let (waited, to) = away::giver(&last?)?;
+        let last = last?;
+        let (waited, to) = away::giver(&last)?;
+        let sample = last.iter().flat_map(|(_, pages)| &pages.sample).copied().collect();
         let is_free = self.is_free(now, seen) && self.may_go(now, seen.id, to);
-        (to != from).then_some(Away { thread: seen.id, from, to, is_free, waited })
+        (to != from).then_some(Away { thread: seen.id, from, to, is_free, waited, sample })
     }
 
     /// Begins a move, which will be judged by the progress of all threads of both hosts.
@@ -337,7 +399,8 @@ impl Balance {
         let before = now.saturating_sub(SECOND);
         let (own, all) = (self.progress(&[thread], before, now), self.progress(&threads, before, now));
         let (own, all) = (own.unwrap_or_default(), all.unwrap_or_default());
-        self.trials.insert(thread, Trial { from, to, asked: now, at: now, own, all, threads });
+        let trial = Trial { from, to, asked: now, at: now, own, all, threads, partner: None, is_alone: false };
+        self.trials.insert(thread, trial);
         self.moved.insert(thread, now);
         Move { thread, to, reason }
     }

@@ -151,8 +151,8 @@ fn report() -> Report {
 }
 
 /// Returns the pages for which a thread waited in these seconds.
-fn pages(FaultsOfThread { waited, from }: FaultsOfThread, past: f64) -> Pages {
-    Pages { waited: (waited.as_secs_f64() / past).min(1.0), from: from.into_iter().collect() }
+fn pages(FaultsOfThread { waited, from, sample }: FaultsOfThread, past: f64) -> Pages {
+    Pages { waited: (waited.as_secs_f64() / past).min(1.0), from: from.into_iter().collect(), sample }
 }
 
 /// Returns the times for which a thread computed and waited for a core, of the text of its `schedstat`.
@@ -193,8 +193,12 @@ mod tests {
 
     #[test]
     fn pages_are_those_of_the_time_that_is_past() {
-        let faults = |ms| FaultsOfThread { waited: Duration::from_millis(ms), from: [(2, 8192)].into() };
-        assert_eq!(pages(faults(50), 0.1), Pages { waited: 0.5, from: vec![(2, 8192)] });
+        let (from, sample) = ([(2, 8192)], [5]);
+        let faults = |ms| {
+            let waited = Duration::from_millis(ms);
+            FaultsOfThread { waited, from: from.into(), sample: sample.into() }
+        };
+        assert_eq!(pages(faults(50), 0.1), Pages { waited: 0.5, from: from.into(), sample: sample.into() });
         assert_eq!(pages(faults(500), 0.1).waited, 1.0, "it began before");
         assert_eq!(pages(FaultsOfThread::default(), 0.1), Pages::default());
     }

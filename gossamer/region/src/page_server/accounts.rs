@@ -3,7 +3,7 @@
 //!
 //! Everything here runs on the page server unless stated otherwise.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use gossamer::link;
@@ -19,6 +19,39 @@ pub struct FaultsOfThread {
     pub waited: Duration,
     /// Bytes that came, by machine.
     pub from: BTreeMap<u16, u64>,
+    /// Pages that came, as numbers of all 64 bits that are the same on all machines: the least of them.
+    pub sample: BTreeSet<u64>,
+}
+
+/// Pages of a sample.
+const SAMPLE: usize = 16;
+
+/// A run that has come.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Came {
+    pub(super) from: u16,
+    pub(super) bytes: u64,
+    pub(super) region: u32,
+    pub(super) page: u32,
+}
+
+impl Came {
+    /// Spreads the page's number over all bits, so that the least ones are any of a program's.
+    fn number(&self) -> u64 {
+        let number = (u64::from(self.region) << 32 | u64::from(self.page)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (number ^ number >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93)
+    }
+}
+
+impl FaultsOfThread {
+    fn note_page(&mut self, number: u64) {
+        if self.sample.len() < SAMPLE || self.sample.last().is_some_and(|last| number < *last) {
+            self.sample.insert(number);
+        }
+        if self.sample.len() > SAMPLE {
+            self.sample.pop_last();
+        }
+    }
 }
 
 /// In a fiber: returns the faults of this machine's threads since the last call, by the system's ids of the threads; at
@@ -50,12 +83,13 @@ pub(super) struct Accounts(BTreeMap<u32, FaultsOfThread>);
 
 impl Accounts {
     /// Adds what these threads waited until now, each since its time, and the bytes that have come for them.
-    pub(super) fn charge(&mut self, threads: &[(u32, Instant)], now: Instant, came: Option<(u16, u64)>) {
+    pub(super) fn charge(&mut self, threads: &[(u32, Instant)], now: Instant, came: Option<Came>) {
         for (thread, since) in threads {
             let account = self.0.entry(*thread).or_default();
             account.waited = account.waited.saturating_add(now.saturating_duration_since(*since));
-            if let Some((machine, bytes)) = came {
-                *account.from.entry(machine).or_default() += bytes;
+            if let Some(came) = came {
+                *account.from.entry(came.from).or_default() += came.bytes;
+                account.note_page(came.number());
             }
         }
     }
@@ -65,6 +99,7 @@ impl Accounts {
             let own = self.0.entry(thread).or_default();
             own.waited = own.waited.saturating_add(account.waited);
             account.from.into_iter().for_each(|(machine, bytes)| *own.from.entry(machine).or_default() += bytes);
+            account.sample.into_iter().for_each(|page| own.note_page(page));
         }
     }
 }
@@ -77,14 +112,33 @@ mod tests {
     fn threads_are_charged_what_each_waited_and_whose_bytes_came() {
         let (now, ms) = (Instant::now(), Duration::from_millis);
         let (mut one, mut other) = (Accounts::default(), Accounts::default());
-        one.charge(&[(7, now), (8, now + ms(2))], now + ms(5), Some((3, 4096)));
+        let came = |from, bytes| Some(Came { from, bytes, region: 0, page: 5 });
+        one.charge(&[(7, now), (8, now + ms(2))], now + ms(5), came(3, 4096));
         one.charge(&[(7, now)], now + ms(1), None);
-        other.charge(&[(7, now)], now + ms(10), Some((3, 8192)));
-        other.charge(&[(7, now + ms(9))], now, Some((1, 4096)));
+        other.charge(&[(7, now)], now + ms(10), came(3, 8192));
+        other.charge(&[(7, now + ms(9))], now, came(1, 4096));
         one.merge(other);
         let found: Vec<_> =
             one.0.iter().map(|(thread, account)| (*thread, account.waited, account.from.clone())).collect();
         let expected = [(7, ms(16), BTreeMap::from([(1, 4096), (3, 12288)])), (8, ms(3), BTreeMap::from([(3, 4096)]))];
         assert_eq!(found, expected);
+    }
+
+    /// Threads that wait for the same pages have the same sample, in whatever order these come.
+    #[test]
+    fn samples_are_the_least_pages_that_came() {
+        let sample = |pages: &mut dyn Iterator<Item = u32>, region| {
+            let mut all = Accounts::default();
+            for page in pages {
+                let came = Came { from: 1, bytes: 4096, region, page };
+                all.charge(&[(7, Instant::now())], Instant::now(), Some(came));
+            }
+            all.0.remove(&7).unwrap().sample
+        };
+        let all = sample(&mut (0..500), 0);
+        assert_eq!((all.len(), &sample(&mut (0..500).rev().chain(0..500), 0)), (SAMPLE, &all));
+        let shared = |other: BTreeSet<u64>| all.intersection(&other).count();
+        assert_eq!((shared(sample(&mut (0..500), 1)), shared(sample(&mut (500..1000), 0))), (0, 0));
+        assert!((3..14).contains(&shared(sample(&mut (250..750), 0))), "a third of both");
     }
 }

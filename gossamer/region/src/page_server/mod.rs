@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use gossamer::link;
 use trust::link::{Counter, post};
 
-use self::accounts::Accounts;
+use self::accounts::{Accounts, Came};
 use crate::error::Failure;
 use crate::holder::Holder;
 use crate::home::{Home, Out};
@@ -69,6 +69,7 @@ impl Drop for PageServer {
 
 /// A region, as this machine's page server has it.
 struct Kept {
+    number: u32,
     view: View,
     home: Home,
     holder: Holder,
@@ -295,7 +296,9 @@ impl Kept {
             self.recent.push_back((now, *run));
             if let Some(Waiting { since, threads, .. }) = self.waiting.remove(&run.first) {
                 COUNTERS.waited_ns.add(now.duration_since(since).as_nanos() as u64);
-                self.accounts.charge(&threads, now, giver.map(|machine| (machine, run.bytes().len() as u64)));
+                let (bytes, region) = (run.bytes().len() as u64, self.number);
+                let came = giver.map(|from| Came { from, bytes, region, page: run.first });
+                self.accounts.charge(&threads, now, came);
             }
         }
     }
@@ -359,6 +362,7 @@ pub(crate) fn map(region: u32, bytes: usize, offset: usize, homes: Homes) -> Res
         let machines = gossamer::rack().machines().len() as u16;
         let pages = (bytes / PAGE_BYTES) as u32;
         let kept = Kept {
+            number: region,
             view: View::map(reserved, store, offset, uffd)?,
             home: Home::new(homes, machines, pages),
             holder: Holder::new(homes, machines, pages, uffd.can_share()).with_runs_of(knobs::run_pages()),

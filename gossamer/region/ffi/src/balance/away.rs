@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Pages;
+use super::{Pages, Sample};
 
 /// Part of its time from which a thread waits much: of that in which it computes or waits for pages, as on a crowded
 /// host it waits for a core most of the time; and the least part of all time.
@@ -17,7 +17,7 @@ const LEAST: f64 = 0.02;
 const MOST: f64 = 2.0 / 3.0;
 
 /// A thread that waits for the pages of a machine.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Away {
     pub(super) thread: u64,
     pub(super) from: u16,
@@ -26,6 +26,7 @@ pub(super) struct Away {
     pub(super) is_free: bool,
     /// Part of the time for which it waits.
     pub(super) waited: f64,
+    pub(super) sample: Sample,
 }
 
 /// Returns the part of the time for which a thread waited, and the machine that gave the most bytes, if it waited much
@@ -85,7 +86,9 @@ mod tests {
         /// Parts of the time for which a thread computed and waited, and the bytes by machine.
         type Time<'a> = (f64, f64, &'a [(u16, u64)]);
         let giver = |all: &[Time]| {
-            let pages = |(busy, waited, from): &Time| (*busy, Pages { waited: *waited, from: from.to_vec() });
+            let pages = |(busy, waited, from): &Time| {
+                (*busy, Pages { waited: *waited, from: from.to_vec(), sample: Sample::new() })
+            };
             let all: Vec<_> = all.iter().map(pages).collect();
             super::giver(&all.iter().collect::<Vec<_>>()).map(|(_, machine)| machine)
         };

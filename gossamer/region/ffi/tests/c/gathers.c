@@ -1,18 +1,21 @@
 /* gathers: threads of two machines write one page; with `--move self` the one that is alone goes to the others, and
  * nobody waits for the page any more. The first argument is 2 where they have to meet (1: the answer alone); with a
- * second one they go on until the standard input ends. */
+ * second one they go on until the standard input ends. If that is "pairs", two pages are written by two threads each,
+ * and two threads change places. */
 #include "verdict.h"
 
 #include <sys/resource.h>
 
 #include "gossamer_region.h"
 
-enum { THREADS = 3, ROUNDS = 6000, INTERVALS = 5 };
+enum { THREADS = 3, PAIRED = 4, ROUNDS = 6000, INTERVALS = 5 };
 
-/* The page that all write. */
+/* The page that all write; of pairs, the second ones write the second page. */
 static struct {
     _Alignas(4096) atomic_long rounds;
-} shared;
+} shared[PAIRED / 2];
+
+static int workers = THREADS, pages = 1;
 
 /* Each thread's, on a page of its own. */
 static struct {
@@ -20,7 +23,7 @@ static struct {
     long intervals;
     atomic_long apart, together; /* faults in an interval, and 1: the most while apart, the fewest while together */
     double sum;
-} seen[THREADS];
+} seen[PAIRED];
 
 static atomic_int is_over;
 
@@ -39,10 +42,10 @@ static long faults(void) {
     return used.ru_minflt + used.ru_majflt;
 }
 
-/* 1 if all threads are on the calling one's machine, 0 if others are not, -1 before all have begun. */
-static int are_together(void) {
+/* 1 if all threads that write a thread's page are on its machine, 0 if others are not, -1 before all have begun. */
+static int are_together(long own) {
     int are = 1;
-    for (int other = 0; other < THREADS; other++) {
+    for (long other = own % pages; other < workers; other += pages) {
         int machine = seen[other].machine - 1;
         if (machine < 0) {
             return -1;
@@ -53,7 +56,7 @@ static int are_together(void) {
 }
 
 static void interval(long own) {
-    int machine = gsm_thread_machine(), before = are_together();
+    int machine = gsm_thread_machine(), before = are_together(own);
     long had = faults();
     for (int round = 0; round < ROUNDS; round++) {
         double found = sum(own, 3000);
@@ -61,7 +64,7 @@ static void interval(long own) {
         if (seen[own].sum == 0) {
             seen[own].sum = found;
         }
-        shared.rounds++;
+        shared[own % pages].rounds++;
     }
     long has = faults() - had + 1;
     if (machine != gsm_thread_machine()) {
@@ -70,7 +73,7 @@ static void interval(long own) {
     if (before == 0 && has > seen[own].apart) {
         seen[own].apart = has;
     }
-    if (before == 1 && are_together() == 1 && (seen[own].together == 0 || has < seen[own].together)) {
+    if (before == 1 && are_together(own) == 1 && (seen[own].together == 0 || has < seen[own].together)) {
         seen[own].together = has;
     }
 }
@@ -90,7 +93,7 @@ static void *works(void *number) {
 
 static int have_met(void) {
     int have = 1;
-    for (int own = 0; own < THREADS; own++) {
+    for (int own = 0; own < workers; own++) {
         have = have && seen[own].together != 0;
     }
     return have;
@@ -98,8 +101,12 @@ static int have_met(void) {
 
 int main(int argc, char **argv) {
     int have_to_meet = argc > 1 && atoi(argv[1]) > 1;
-    pthread_t ids[THREADS];
-    for (long own = 0; own < THREADS; own++) {
+    if (argc > 2 && strcmp(argv[2], "pairs") == 0) {
+        workers = PAIRED;
+        pages = PAIRED / 2;
+    }
+    pthread_t ids[PAIRED];
+    for (long own = 0; own < workers; own++) {
         CHECK(pthread_create(&ids[own], NULL, works, (void *)own) == 0);
     }
     while (argc > 2 && getchar() != EOF) {
@@ -110,12 +117,12 @@ int main(int argc, char **argv) {
     is_over = 1;
     long rounds = 0;
     double all = 0;
-    for (int own = 0; own < THREADS; own++) {
+    for (int own = 0; own < workers; own++) {
         CHECK(pthread_join(ids[own], NULL) == 0);
         rounds += seen[own].intervals * ROUNDS;
-        all += seen[own].sum;
+        all += own < THREADS ? seen[own].sum : 0; /* the answer is the same */
     }
-    CHECK(shared.rounds == rounds);
+    CHECK(shared[0].rounds + shared[1].rounds == rounds);
     /* The first thread stays, unless the third begins late. */
     if (have_to_meet) {
         fprintf(stderr, "%ld faults apart, %ld together\n", seen[0].apart - 1, seen[0].together - 1);

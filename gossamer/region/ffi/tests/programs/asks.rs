@@ -48,6 +48,24 @@ const VIEWED: &[&str] = &[
     "--view",
 ];
 
+/// Machines that act as those of two hosts, each with two threads, which may go by themselves.
+const PAIRS: &[&str] = &[
+    LAUNCH,
+    RUN,
+    "--local",
+    "2",
+    "--pretend-hosts",
+    "2",
+    "--no-prefix",
+    "--region",
+    "auto",
+    "--threads-at",
+    "2,2",
+    "--move",
+    "self",
+    "--view",
+];
+
 /// Machines of one host, on which threads that share a page begin apart, and may go by themselves.
 const APART: &[&str] = &[
     LAUNCH,
@@ -65,11 +83,12 @@ const APART: &[&str] = &[
 ];
 
 pub fn trials(place: &Arc<Place>, is_ignored: bool) -> Vec<Trial> {
-    let all: [(&str, crate::Test); 5] = [
+    let all: [(&str, crate::Test); 6] = [
         ("moves::from_outside", from_outside),
         ("moves::by_themselves", by_themselves),
         ("moves::once_untied", once_untied),
         ("moves::to_their_pages", to_their_pages),
+        ("moves::change_places", change_places),
         ("moves::timed_killed_amid_moves", killed_amid_moves),
     ];
     let trial = |(name, test): (&'static str, crate::Test)| {
@@ -110,6 +129,17 @@ fn to_their_pages(place: &Place) -> Result<(), Failed> {
         running.end(&built)?;
     }
     Ok(())
+}
+
+/// Of threads that share pages crosswise two change places, as their hosts are full.
+fn change_places(place: &Place) -> Result<(), Failed> {
+    let built = build(place, "gathers.c", "gcc")?;
+    let running = Running::start(place, PAIRS, &built, ["2", "pairs"])?;
+    wait_until("two threads have changed places", || {
+        let listed = running.ask(place, &["threads"]);
+        listed.is_ok_and(|listed| String::from_utf8_lossy(&listed.stdout).matches(": its pages").count() == 2)
+    });
+    running.end(&built)
 }
 
 /// Words of a program whose threads have to be seen on so many machines, and which computes until its input ends.
