@@ -12,11 +12,12 @@
 //! all threads of both hosts: where it is slower than before, it goes back, and stays away for a second, twice as long
 //! each time. One that did not go, as something tied it, is tried again as rarely: ties pass.
 //!
-//! Two that change places are judged together: both go back, or none; and where nothing is better they stay there for
-//! two minutes.
+//! Two that change places are judged together, and both are asked to go back, or none. Where nothing is better they do
+//! not change places again for two minutes.
 
 mod away;
 mod exchange;
+mod room;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use self::away::Away;
+use self::room::Hosts;
 use crate::reason::Reason;
 
 /// Time over which loads have to last, and after which a move is judged.
@@ -67,7 +69,8 @@ pub(crate) struct Pages {
     pub(crate) sample: Sample,
 }
 
-/// The least numbers of the pages for which a thread waited. Threads that wait for the same pages have the same.
+/// The least numbers of the pages for which a thread waited. Threads that wait for the same pages mostly
+/// have the same.
 pub(crate) type Sample = BTreeSet<u64>;
 
 /// Load of a machine since the last time.
@@ -144,17 +147,6 @@ impl Progress {
     }
 }
 
-/// A host at one time.
-#[derive(Debug, Clone, Copy, Default)]
-struct HostLoad {
-    cores: f64,
-    /// Cores that its threads want, and those that they would want if they never waited for pages.
-    wanted: f64,
-    wanted_with_pages: f64,
-}
-
-/// All hosts at one time.
-type Hosts = BTreeMap<usize, HostLoad>;
 /// All threads at one time: the busy part, and the pages.
 type Parts = BTreeMap<u64, (f64, Pages)>;
 
@@ -180,10 +172,10 @@ impl Balance {
             if moves.is_empty() {
                 self.gather(now, loads, &mut moves);
             }
-            if !moves.is_empty() {
-                // The loads until now say nothing about the next second.
-                self.hosts.clear();
-            }
+        }
+        if !moves.is_empty() {
+            // The loads until now say nothing about the next second.
+            self.hosts.clear();
         }
         moves
     }
@@ -191,11 +183,12 @@ impl Balance {
     /// A thread that was to go has not: for a while it is not sent again to this machine, or to any (`None`), where the
     /// reason is the thread's own.
     pub(crate) fn has_stayed(&mut self, now: Duration, thread: u64, to: Option<u16>) {
-        let partner = self.trials.remove(&thread).and_then(|trial| trial.partner);
-        if let Some(trial) = partner.and_then(|partner| self.trials.get_mut(&partner)) {
-            (trial.partner, trial.is_alone) = (None, true);
-        }
-        self.moved.remove(&thread);
+        if let Some(trial) = self.trials.remove(&thread) {
+            self.moved.remove(&thread);
+            if let Some(trial) = trial.partner.and_then(|partner| self.trials.get_mut(&partner)) {
+                (trial.partner, trial.is_alone) = (None, true);
+            }
+        } // else it has gone, and was to go back
         self.block(now, thread, to);
     }
 
@@ -256,6 +249,8 @@ impl Balance {
             let both = [Some(thread), partner].into_iter().flatten();
             let mut both: Vec<_> = both.filter_map(|thread| Some((thread, self.trials.remove(&thread)?))).collect();
             both.retain(|(thread, trial)| is_there(thread, trial)); // others have ended, or have gone on by themselves
+            let at = both.iter().map(|(_, trial)| trial.at).max().unwrap_or(now); // from when on both were there
+            both.iter_mut().for_each(|(_, trial)| trial.at = at);
             let verdicts: Vec<Option<Verdict>> =
                 both.iter().map(|(thread, trial)| self.verdict(now, *thread, trial)).collect();
             for (thread, trial) in both {
@@ -295,26 +290,11 @@ impl Balance {
         self.blocks.insert((thread, machine), Block { until: now.saturating_add(time), time });
     }
 
-    /// Returns the least value of each host in the last second, of those that were known all the while.
-    fn least(&self, value: fn(&HostLoad) -> f64) -> BTreeMap<usize, f64> {
-        let mut all = self.hosts.iter().map(|(_, hosts)| hosts);
-        let first: Hosts = all.next().cloned().unwrap_or_default();
-        let mut least: BTreeMap<usize, f64> = first.iter().map(|(host, load)| (*host, value(load))).collect();
-        for hosts in all {
-            least.retain(|host, least| {
-                let now = hosts.get(host).map(value);
-                *least = least.min(now.unwrap_or_default());
-                now.is_some()
-            });
-        }
-        least
-    }
-
     /// Has threads go from crowded hosts to idle cores.
     fn spread(&mut self, now: Duration, loads: &[Load], moves: &mut Vec<Move>) {
-        let mut room = self.least(|host| host.cores - host.wanted);
+        let mut room = self.room(loads, |host| host.wanted);
         room.retain(|_, idle| *idle >= HALF);
-        let excess = self.least(|host| host.wanted - host.cores);
+        let excess = self.excess(loads);
         for (source, mut left) in excess.into_iter().filter(|(_, excess)| *excess >= HALF) {
             let of_source = loads.iter().filter(|load| load.host == source);
             let mut threads: Vec<(u16, &Seen)> =
@@ -345,7 +325,7 @@ impl Balance {
             return;
         }
         let hosts: BTreeMap<u16, usize> = loads.iter().map(|load| (load.machine, load.host)).collect();
-        let mut room = self.least(|host| host.cores - host.wanted_with_pages);
+        let mut room = self.room(loads, |host| host.wanted_with_pages);
         let take_room = |(from, to): (u16, u16), wanted: usize, is_all_or_none: bool| {
             if hosts.get(&from) == hosts.get(&to) {
                 return wanted;
@@ -363,7 +343,8 @@ impl Balance {
             moves.push(self.begin(now, loads, (thread, from, to), Reason::Pages));
         }
         if moves.is_empty() {
-            let is_end = |machine: u16| under_way.iter().any(|(from, to)| machine == *from || machine == *to);
+            let ends: Vec<_> = under_way.iter().flat_map(|(from, to)| [hosts.get(from), hosts.get(to)]).collect();
+            let is_end = |machine: u16| ends.contains(&hosts.get(&machine));
             let may = |from, to| hosts.get(&from) != hosts.get(&to) && !is_end(from) && !is_end(to);
             let away: Vec<Away> = away
                 .into_iter()

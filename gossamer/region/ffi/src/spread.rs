@@ -79,11 +79,11 @@ fn look() {
     }
 }
 
-/// Returns the machine from which a thread that was to go there stays away for a while, if it has not gone; `None`:
-/// from all, as it was tied, or came to no place where it could move.
+/// Returns the machine from which a thread that was to go there stays away for a while, if it is still where it was;
+/// `None`: from all, as it was tied, or came to no place where it could move.
 fn stays_away(answer: Answer, to: u16) -> Option<Option<u16>> {
     match answer {
-        Answer::Done => None,
+        Answer::Done | Answer::NoThread | Answer::Ended | Answer::Elsewhere(_) => None,
         Answer::Tied(_) | Answer::Waits(_) | Answer::Late => Some(None),
         _ => Some(Some(to)),
     }
@@ -184,7 +184,9 @@ mod tests {
 
     #[test]
     fn a_thread_that_is_tied_stays_away_from_all_machines() {
-        assert_eq!(stays_away(Answer::Done, 1), None);
+        for answer in [Answer::Done, Answer::NoThread, Answer::Ended, Answer::Elsewhere(2)] {
+            assert_eq!(stays_away(answer, 1), None, "{answer:?}");
+        }
         assert_eq!(stays_away(Answer::NoRoom, 1), Some(Some(1)));
         for answer in [Answer::Tied(7), Answer::Waits(Kind::Mutex), Answer::Late] {
             assert_eq!(stays_away(answer, 1), Some(None), "{answer:?}");

@@ -1,8 +1,8 @@
 //! Choice of the threads that change places, where both hosts are full.
 //!
 //! Each waits for pages of the other's machine. If they wait for the same pages, they would wait as before: a thread
-//! changes places only with one whose pages are others, and if more threads there than here wait for its own. Threads
-//! that only read those pages, or only write them, may not be seen to wait: then it goes if no other one here does.
+//! changes places only with one whose pages are others, and if more threads there than here wait for its own, or none
+//! of either: threads that only read those pages, or only write them, may not be seen to wait.
 
 use std::collections::BTreeSet;
 

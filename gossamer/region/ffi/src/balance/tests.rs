@@ -13,6 +13,8 @@ struct Thread {
     shares: Option<usize>,
     /// Number of a page that always comes from the other one of two machines.
     afar: Option<u64>,
+    /// Part of the time for which it waits for them, if it does.
+    waited: f64,
     stays: bool,
     /// Time until which it is tied, unseen from outside, and the times at which it was asked in vain.
     tied: Duration,
@@ -47,7 +49,10 @@ impl Simulation {
         Simulation {
             now: Duration::ZERO,
             policy: Balance::default(),
-            threads: threads.iter().map(|machine| Thread { machine: *machine, ..Thread::default() }).collect(),
+            threads: threads
+                .iter()
+                .map(|machine| Thread { machine: *machine, waited: 0.6, ..Thread::default() })
+                .collect(),
             speed: |_, _| 1.0,
             hosts: (0..cores.len()).collect(),
             cores: cores.to_vec(),
@@ -72,7 +77,11 @@ impl Simulation {
     /// The pages for which a thread waits: from all other machines where they are used.
     fn pages(&self, thread: &Thread) -> Pages {
         if let Some(page) = thread.afar {
-            return Pages { waited: 0.6, from: vec![(1 - thread.machine as u16, 4096)], sample: [page].into() };
+            return Pages {
+                waited: thread.waited,
+                from: vec![(1 - thread.machine as u16, 4096)],
+                sample: [page].into(),
+            };
         }
         let is_used = |machine: &usize| {
             *machine != thread.machine
@@ -81,7 +90,7 @@ impl Simulation {
         let from = (0..self.hosts.len()).filter(is_used).map(|machine| (machine as u16, 4096));
         let from: Vec<_> = from.filter(|_| thread.shares.is_some()).collect();
         let sample = thread.shares.iter().map(|page| *page as u64).collect();
-        Pages { waited: if from.is_empty() { 0.0 } else { 0.6 }, from, sample }
+        Pages { waited: if from.is_empty() { 0.0 } else { thread.waited }, from, sample }
     }
 
     /// The load of a machine; threads that do not wait have equal parts of the host's cores.
@@ -240,18 +249,49 @@ fn one_that_has_stayed_is_not_sent_again_at_once() {
 /// Ties pass, unseen: each try of a thread that stays tied comes after twice the time, up to a minute.
 #[test]
 fn a_thread_that_is_tied_is_tried_again_less_often_and_goes_when_it_is_not() {
-    for (seed, tied) in FEW_SEEDS.flat_map(|seed| [3, 20, 100].map(|tied| (seed, tied))) {
+    for (seed, tied) in FEW_SEEDS.flat_map(|seed| [3, 20, 100].map(|tied| (seed, tied))).chain([(0, 400)]) {
         let mut all = Simulation::new(seed, &[1.0; 4], &[0, 0]).tied(&[(0, tied), (1, 1000)]);
         all.run(Duration::from_secs(tied), |_| ());
         assert_eq!(all.moves(), 0, "seed {seed}, tied for {tied} s");
         for Thread { tries, .. } in &all.threads {
             let between: Vec<f64> = tries.windows(2).map(|two| (two[1] - two[0]).as_secs_f64()).collect();
             let least = |at: usize| LIMIT.as_secs_f64() + f64::from(1 << at.min(6)).min(BLOCK_MAX.as_secs_f64());
-            let is_late = |(at, between): (usize, &f64)| *between > least(at) - 1e-6;
-            assert!(between.iter().enumerate().all(is_late), "seed {seed}, tied for {tied} s: {tries:?}");
+            // The other one may be asked first, and a second has to be known before and after.
+            let most = |at| least(at) + (LIMIT + SECOND * 2).as_secs_f64();
+            let is_in_time = |(at, between): (usize, &f64)| *between > least(at) - 1e-6 && *between < most(at) + 1e-6;
+            assert!(between.iter().enumerate().all(is_in_time), "seed {seed}, tied for {tied} s: {tries:?}");
         }
         all.run(BLOCK_MAX + LIMIT * 3, |_| ());
         assert_eq!((all.machines()[1], all.moves()), (0, 1), "seed {seed}, tied for {tied} s: {:?}", all.threads);
+    }
+}
+
+/// A thread that was to go back and has not stays for its ten seconds, also where its host is crowded by then.
+#[test]
+fn a_thread_that_cannot_go_back_does_not_go_on() {
+    for seed in FEW_SEEDS {
+        let mut all = Simulation::new(seed, &[1.0, 1.0, 3.0], &[0, 0, 2]);
+        all.threads[2].stays = true;
+        all.speed = |_, machine| if machine == 0 { 1.0 } else { 0.1 };
+        all.run(STAY, |all| {
+            if let Some(thread) = all.threads.iter_mut().find(|thread| thread.machine == 2 && !thread.stays) {
+                thread.tied = MINUTE;
+                all.others[2] = 1.5;
+            }
+        });
+        let gone = all.threads.iter().find(|thread| !thread.moves.is_empty());
+        let gone = gone.map(|thread| (thread.machine, thread.moves.len(), thread.tries.len()));
+        assert_eq!((gone, all.moves()), (Some((2, 1, 1)), 1), "seed {seed}: {:?}", all.threads);
+    }
+}
+
+/// A thread on its way has a core there, and leaves one here: nobody else is asked for it.
+#[test]
+fn one_thread_is_asked_for_each_core() {
+    for seed in FEW_SEEDS {
+        let mut all = Simulation::new(seed, &[1.0, 4.0], &[0, 0]).tied(&[(0, 2), (1, 2)]);
+        all.run(Duration::from_secs(10), |_| ());
+        assert_eq!((all.on(0), all.moves()), (1, 1), "seed {seed}: {:?}", all.threads);
     }
 }
 
@@ -396,6 +436,25 @@ fn a_thread_whose_partner_is_tied_goes_back() {
             assert!(moves.len().is_multiple_of(2) && moves.chunks_exact(2).all(is_pair), "seed {seed}: {moves:?}");
         }
         assert!((2..=12).contains(&all.moves()), "seed {seed}: {:?}", all.threads);
+    }
+}
+
+/// A host has a thread more than cores, while one of a pair is there in vain: nobody else moves.
+#[test]
+fn nobody_takes_the_place_of_a_thread_whose_partner_is_tied() {
+    for (seed, tied) in FEW_SEEDS.flat_map(|seed| [1000, 2].map(|tied| (seed, tied))) {
+        let all = Simulation::new(seed, &[2.0; 2], &[0, 0, 1, 1]).sharing(&[1, 2, 1, 2]);
+        let mut all = all.tied(&[(3, tied)]);
+        all.threads.iter_mut().for_each(|thread| thread.waited = 0.4);
+        // Where it has to go back, that takes a while.
+        all.run(Duration::from_millis(3600), |all| {
+            if all.threads[0].machine == 1 {
+                all.threads[0].tied = Duration::from_millis(3300);
+            }
+        });
+        assert!([1, 2].iter().all(|thread| all.threads[*thread].moves.is_empty()), "seed {seed}: {:?}", all.threads);
+        let machines = if tied == 2 { [1, 0, 1, 0] } else { [0, 0, 1, 1] };
+        assert_eq!((all.machines(), all.moves()), (machines.to_vec(), 2), "seed {seed}: {:?}", all.threads);
     }
 }
 

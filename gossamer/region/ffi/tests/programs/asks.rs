@@ -134,12 +134,32 @@ fn to_their_pages(place: &Place) -> Result<(), Failed> {
 /// Of threads that share pages crosswise two change places, as their hosts are full.
 fn change_places(place: &Place) -> Result<(), Failed> {
     let built = build(place, "gathers.c", "gcc")?;
-    let running = Running::start(place, PAIRS, &built, ["2", "pairs"])?;
+    let running = Running::of(on_two_processors(&start(place, PAIRS, &built))?, ["2", "pairs"])?;
     wait_until("two threads have changed places", || {
         let listed = running.ask(place, &["threads"]);
-        listed.is_ok_and(|listed| String::from_utf8_lossy(&listed.stdout).matches(": its pages").count() == 2)
+        let have = |listed: &str, machine| listed.matches(&format!("m{machine}: its pages")).count() == 1;
+        listed.is_ok_and(|listed| {
+            let listed = String::from_utf8_lossy(&listed.stdout);
+            have(&listed, 0) && have(&listed, 1)
+        })
     });
     running.end(&built)
+}
+
+/// The same command, on two processors at most: with more of them there is room for all threads on one host.
+fn on_two_processors(command: &Command) -> Result<Command, Failed> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).ok_or("no processors")?;
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse::<u32>().ok()?..=last.parse().ok()?)
+    };
+    let two = allowed.trim().split(',').filter_map(range).flatten().take(2);
+    let two: Vec<String> = two.map(|processor| processor.to_string()).collect();
+    let mut pinned = Command::new("taskset");
+    pinned.args(["-c", &two.join(",")]).arg(command.get_program()).args(command.get_args());
+    pinned.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    Ok(pinned)
 }
 
 /// Words of a program whose threads have to be seen on so many machines, and which computes until its input ends.
@@ -153,7 +173,11 @@ struct Running(Child, String);
 impl Running {
     /// Starts it with these words.
     fn start(place: &Place, starter: &[&str], built: &Path, words: [&str; 2]) -> Result<Running, Failed> {
-        let mut command = start(place, starter, built);
+        Running::of(start(place, starter, built), words)
+    }
+
+    /// Starts a command with these words.
+    fn of(mut command: Command, words: [&str; 2]) -> Result<Running, Failed> {
         command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         let mut lines = BufReader::new(child.stderr.take().ok_or("no standard error")?).lines();
