@@ -3,6 +3,8 @@
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+use crate::page_server::say;
+
 /// Reasons why a region, or a part of one, could not be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -140,15 +142,36 @@ pub(crate) enum Doing {
 
 impl Failure {
     pub(crate) fn system(doing: Doing, errno: Errno) -> Failure {
-        match getrlimit(Resource::As).current {
-            Some(limit) if errno == Errno::NOMEM => Failure::FewAddresses(limit),
-            _ => Failure::System(doing, errno.raw_os_error()),
+        Failure::limited(doing, errno.raw_os_error(), getrlimit(Resource::As).current)
+    }
+
+    /// Failure of a system call in a process with this limit of addresses: a mapping that finds no memory has found no
+    /// addresses.
+    fn limited(doing: Doing, errno: i32, limit: Option<u64>) -> Failure {
+        match limit {
+            Some(limit) if doing == Doing::Map && errno == Errno::NOMEM.raw_os_error() => Failure::FewAddresses(limit),
+            _ => Failure::System(doing, errno),
         }
     }
 
-    /// The share that pages lie in cannot be opened, or is not there: in a limited process that is the limit's fault.
-    pub(crate) fn share() -> Failure {
-        getrlimit(Resource::As).current.map_or(Failure::System(Doing::Share, 0), Failure::FewAddresses)
+    /// Tells on standard error why the share that pages lie in cannot be opened, unless the returned failure says it.
+    pub(crate) fn tell_share(error: &comm::Error) -> Failure {
+        let failure = Failure::of_share(error, getrlimit(Resource::As).current);
+        if matches!(failure, Failure::System(..)) {
+            say(format_args!("gossamer: the share of regions cannot be opened: {error}"));
+        }
+        failure
+    }
+
+    fn of_share(error: &comm::Error, limit: Option<u64>) -> Failure {
+        let errno = match error {
+            comm::Error::System { source, .. } => source.raw_os_error().unwrap_or(0),
+            _ => 0,
+        };
+        match Failure::limited(Doing::Map, errno, limit) {
+            Failure::System(..) => Failure::System(Doing::Share, 0),
+            few => few,
+        }
     }
 
     /// Converts to an [`Error`] of this machine; only the caller knows the numbers of a `Taken`.
@@ -210,6 +233,22 @@ mod tests {
         let text = text(Failure::FewAddresses(1 << 33));
         for part in ["machine 3 ", "8589934592 bytes", "RLIMIT_AS", "ulimit -v unlimited"] {
             assert!(text.contains(part), "{part:?} is not in {text:?}");
+        }
+    }
+
+    #[test]
+    fn few_addresses_are_those_that_a_mapping_in_a_limited_process_lacks() {
+        let (limit, few) = (Some(1 << 33), Failure::FewAddresses(1 << 33));
+        let system = |errno: Errno| comm::Error::System { doing: "mapping".to_owned(), source: errno.into() };
+        let other = comm::Error::NoSuchShare { machine: comm::MachineId(1), share: gossamer::link::REGION };
+        assert_eq!(Failure::of_share(&system(Errno::NOMEM), limit), few);
+        for (error, limit) in [(&system(Errno::NOMEM), None), (&system(Errno::MFILE), limit), (&other, limit)] {
+            assert_eq!(Failure::of_share(error, limit), Failure::System(Doing::Share, 0), "{error}");
+        }
+        let no_memory = Errno::NOMEM.raw_os_error();
+        assert_eq!(Failure::limited(Doing::Map, no_memory, limit), few);
+        for (doing, limit) in [(Doing::Map, None), (Doing::Register, limit), (Doing::Advise, limit)] {
+            assert_eq!(Failure::limited(doing, no_memory, limit), Failure::System(doing, no_memory));
         }
     }
 

@@ -20,7 +20,7 @@ use std::os::unix::fs::FileExt;
 use std::ptr;
 use std::sync::Arc;
 
-use comm::{Error, SHARE_UNIT_BYTES, Share};
+use comm::{Error, MachineId, SHARE_UNIT_BYTES, Share};
 use gossamer::{Machine, Transport, link};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{Errno, pwrite, retry_on_intr};
@@ -124,7 +124,7 @@ impl Store {
         let rack = gossamer::rack();
         // SAFETY: the share of regions, whose pages are used as the protocol says [protect-then-announce].
         let mapped = |machine| unsafe { link::mapped(machine, link::REGION) };
-        let mapped = |machine| mapped(machine).map_err(|_| Failure::share());
+        let mapped = |machine| mapped(machine).map_err(|error| Failure::tell_share(&error));
         let is_here = |machine: &Machine| matches!(machine.transport, Transport::Here | Transport::Shm);
         if !copies
             && rack.machines().iter().all(is_here)
@@ -132,7 +132,8 @@ impl Store {
         {
             return Ok(Store::Common(common));
         }
-        mapped(rack.machine())?.map(Store::Own).ok_or_else(Failure::share)
+        let missing = || Error::NoSuchShare { machine: MachineId(rack.machine()), share: link::REGION };
+        mapped(rack.machine())?.map(Store::Own).ok_or_else(|| Failure::tell_share(&missing()))
     }
 
     fn share(&self) -> &Share {

@@ -49,13 +49,7 @@ pub(super) fn start() -> Result<(), Failure> {
     }
     knobs::read();
     let uffd = Uffd::open()?;
-    if let Err(error) = link::open_share(link::REGION, BYTES_MAX) {
-        let failure = Failure::share();
-        if matches!(failure, Failure::System(..)) {
-            say(format_args!("gossamer: the share of regions cannot be opened: {error}"));
-        }
-        return Err(failure);
-    }
+    link::open_share(link::REGION, BYTES_MAX).map_err(|error| Failure::tell_share(&error))?;
     let uffd = UFFD.get_or_init(|| uffd);
     NEVER_FAULTS[0].store(own_thread(), Ordering::Relaxed);
     set_linger(LINGER);

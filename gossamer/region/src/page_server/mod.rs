@@ -15,6 +15,7 @@ mod knobs;
 mod planted;
 mod slow;
 
+pub(crate) use slow::say;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;

@@ -78,6 +78,6 @@ fn tell(bytes: &[u8]) {
 
 /// Writes to standard error without the stream's lock, which a thread may hold while it waits for a page in the middle
 /// of a line that it prints.
-pub(super) fn say(line: std::fmt::Arguments<'_>) {
+pub(crate) fn say(line: std::fmt::Arguments<'_>) {
     let _ = rustix::io::write(rustix::stdio::stderr(), format!("{line}\n").as_bytes());
 }
