@@ -195,11 +195,11 @@ pub fn region_faults_are_those_of_threads() {
     take_faults(); // from here on they are counted
     assert_eq!([0, 2].map(|page| words[page * WORDS].load(Ordering::Relaxed)), [1; 2]);
     let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
-    let of_own = |(thread, ..): &FaultsOfThread| *thread == own;
-    let (_, waited, from) = take_faults().into_iter().find(of_own).expect("this thread has waited");
-    assert_eq!(from, [(remote().machine, 2 * PAGE as u64)]);
+    let FaultsOfThread { waited, from, sample } = take_faults().remove(&own).expect("this thread has waited");
+    assert_eq!(from, [(remote().machine, 2 * PAGE as u64)].into());
     assert!(!waited.is_zero());
-    assert!(!take_faults().iter().any(of_own), "only since the last time");
+    assert_eq!(sample.len(), 2, "two pages have come");
+    assert!(!take_faults().contains_key(&own), "only since the last time");
 }
 
 /// Any thread may touch a region, and several at the same time.
