@@ -15,72 +15,23 @@ use crate::killed::{PROMISE, children, is_running};
 use crate::moves::build;
 use crate::{LAUNCH, Place, RUN, TWO_ASKED, run, same, start, succeeded};
 
+/// A start of two machines whose program has a page, with more options.
+macro_rules! viewed {
+    ($($option:literal),*) => {
+        [LAUNCH, RUN, "--local", "2", "--no-prefix", "--region", "auto", "--view", $($option),*]
+    };
+}
+
 /// Machines that act as those of two hosts, where all threads begin on the first one and may go by themselves.
-const BY_THEMSELVES: &[&str] = &[
-    LAUNCH,
-    RUN,
-    "--local",
-    "2",
-    "--pretend-hosts",
-    "2",
-    "--no-prefix",
-    "--region",
-    "auto",
-    "--threads-at",
-    "4,0",
-    "--move",
-    "self",
-    "--view",
-];
+const BY_THEMSELVES: &[&str] = &viewed!["--pretend-hosts", "2", "--threads-at", "4,0", "--move", "self"];
 /// The same, where they go as they are asked, and the program has a page.
-const VIEWED: &[&str] = &[
-    LAUNCH,
-    RUN,
-    "--local",
-    "2",
-    "--no-prefix",
-    "--region",
-    "auto",
-    "--threads-at",
-    "4,0",
-    "--move",
-    "asked",
-    "--view",
-];
+const VIEWED: &[&str] = &viewed!["--threads-at", "4,0", "--move", "asked"];
 
 /// Machines that act as those of two hosts, each with two threads, which may go by themselves.
-const PAIRS: &[&str] = &[
-    LAUNCH,
-    RUN,
-    "--local",
-    "2",
-    "--pretend-hosts",
-    "2",
-    "--no-prefix",
-    "--region",
-    "auto",
-    "--threads-at",
-    "2,2",
-    "--move",
-    "self",
-    "--view",
-];
+const PAIRS: &[&str] = &viewed!["--pretend-hosts", "2", "--threads-at", "2,2", "--move", "self"];
 
 /// Machines of one host, on which threads that share a page begin apart, and may go by themselves.
-const APART: &[&str] = &[
-    LAUNCH,
-    RUN,
-    "--local",
-    "2",
-    "--no-prefix",
-    "--region",
-    "auto",
-    "--threads-at",
-    "2,1",
-    "--move",
-    "self",
-    "--view",
-];
+const APART: &[&str] = &viewed!["--threads-at", "2,1", "--move", "self"];
 
 pub fn trials(place: &Arc<Place>, is_ignored: bool) -> Vec<Trial> {
     let all: [(&str, crate::Test); 6] = [
