@@ -126,6 +126,9 @@ fn closing_tells_what_is_gone_although_nothing_was_written_since() {
         .open(pool.trustees()[0], &path, |_| PVec::new())
         .unwrap();
     numbers.apply(|numbers, tx| numbers.extend(0..100, tx));
+    // From then on no group is written until something hurries it.
+    limits::wait_until("the first group is durable", || numbers.stats().unwrap().groups == 1);
+    numbers.apply(|numbers, tx| numbers.extend(0..100, tx));
     fs::remove_dir_all(&path).unwrap();
     is_removed(numbers.sync());
 }
