@@ -25,7 +25,7 @@ use std::mem;
 use std::time::Duration;
 
 /// Windows that the rates before and after a trial are taken from, at most.
-const WINDOWS: usize = 10;
+const WINDOWS: usize = 20;
 /// Fewer windows are enough from this number on: before a trial where they are steady, after it where they tell.
 const WINDOWS_MIN: usize = 4;
 /// Deviation of a mean, as part of it, up to which rates are steady.
@@ -38,9 +38,11 @@ const SURE: f64 = 2.0;
 const CLEAR: f64 = 4.0;
 /// A trial that costs more than this part of the rate is over after this many windows.
 const RUIN: f64 = 0.3;
-const RUIN_WINDOWS: usize = 2;
-/// Windows after a move that do not count: caches fill, queues empty.
+const RUIN_WINDOWS: usize = 3;
+/// Windows after a move that do not count: caches fill, queues empty. More of them while most trustees have not moved
+/// yet, up to the second number: a worker moves them when it has a core.
 const SETTLING: usize = 2;
+const SETTLING_MAX: usize = 6;
 /// Part of the rate that a trial may cost.
 const LOSS: f64 = 0.03;
 /// Part of the time from which a worker counts as busy, and up to which it counts as idle.
@@ -55,7 +57,7 @@ const OWN: f64 = 0.05;
 /// A worker that is busy for a smaller part of the time tells nothing of its core.
 const RESTING: f64 = 0.1;
 /// Weight of the last window in the means of those waits.
-const NEWS_OF_CORES: f64 = 0.1;
+const NEWS_OF_CORES: f64 = 0.05;
 /// Time without trials after one that brought little.
 const QUIET: Duration = Duration::from_secs(10);
 /// Time for which a kind of trial is blocked after it was undone, at first and at most.
@@ -160,7 +162,9 @@ struct Trial {
     /// Moves that undo it, and the workers that served before.
     undo: Vec<Move>,
     servers: Vec<usize>,
-    settling: usize,
+    /// Windows so far, and those of them, up to [`SETTLING`], since most trustees have moved.
+    windows: usize,
+    settled: usize,
     rates: Vec<f64>,
 }
 
@@ -274,7 +278,8 @@ impl Controller {
             return Vec::new();
         }
         if self.is_other_load(rate) {
-            self.rates = mem::take(&mut self.other).into();
+            // The load has changed within the first of these.
+            self.rates = self.other.drain(..).skip(1).collect();
             self.quiet_until = Duration::ZERO;
         } else {
             self.rates.push_back(rate);
@@ -297,8 +302,8 @@ impl Controller {
         let undo = moves.iter().map(|to| Move { seat: to.seat, to: after.seats[to.seat].worker }).collect();
         let servers = mem::replace(&mut self.servers, servers);
         self.trials += 1;
-        self.trial =
-            Some(Trial { kind, before, moves: moves.clone(), undo, servers, settling: SETTLING, rates: Vec::new() });
+        let (asked, rates) = (moves.clone(), Vec::new());
+        self.trial = Some(Trial { kind, before, moves: asked, undo, servers, windows: 0, settled: 0, rates });
         moves
     }
 
@@ -338,10 +343,11 @@ impl Controller {
     /// or came to nothing.
     fn go_on(&mut self, rate: f64, now: &Sample) -> Vec<Move> {
         let Some(trial) = &mut self.trial else { return Vec::new() };
-        let (after, is_void) = if trial.settling > 0 {
-            trial.settling -= 1;
+        let (after, is_void) = if trial.settled < SETTLING {
+            trial.windows += 1;
             let stayed = trial.moves.iter().filter(|to| now.seats[to.seat].worker != to.to).count();
-            if trial.settling > 0 || 2 * stayed < trial.moves.len() {
+            trial.settled = if 2 * stayed < trial.moves.len() { trial.settled + 1 } else { 0 };
+            if trial.settled > 0 || trial.windows < SETTLING_MAX {
                 return Vec::new();
             }
             (trial.before, true)

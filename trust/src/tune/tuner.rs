@@ -12,8 +12,8 @@ use crate::runtime::seats::{Bound, Seat};
 use crate::stats::Counters;
 
 /// Time between two samples, at least and, while nothing changes, at most: of a pool in use and of an idle one.
-const PERIOD: Duration = Duration::from_millis(20);
-const PERIOD_MAX: Duration = Duration::from_millis(60);
+const PERIOD: Duration = Duration::from_millis(10);
+const PERIOD_MAX: Duration = Duration::from_millis(40);
 const PERIOD_IDLE_MAX: Duration = Duration::from_millis(200);
 /// Workers whose time in the kernel's account is read for one sample.
 const ACCOUNTS: usize = 16;
