@@ -100,10 +100,8 @@ fn targets(figures: &Figures) -> Vec<Verdict> {
     let over = |one: String, other: String| figures.over("", &one, &other);
     let mut targets = vec![];
     for (fabric, most) in [("shm", 3.0), ("tcp", 2.0)] {
-        for way in ["call", "signal"] {
-            let name = format!("time of a move by a {way} over a page by a fault, {fabric}");
-            targets.push(at_most(name, most, over(format!("{way}: {fabric}"), format!("page: {fabric}"))));
-        }
+        let name = format!("time of a move by a call over a page by a fault, {fabric}");
+        targets.push(at_most(name, most, over(format!("call: {fabric}"), format!("page: {fabric}"))));
     }
     let name = format!("time of {ALLOCATE} with --move asked over never");
     targets.push(at_most(name, 1.0, over(format!("{ALLOCATE}: asked"), format!("{ALLOCATE}: never"))));

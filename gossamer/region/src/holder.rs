@@ -193,6 +193,16 @@ impl Holder {
         self.go_on_prefetching(out);
     }
 
+    /// Requests, to write, those of these pages that cannot be written here yet, and are not under way.
+    pub(crate) fn prefetch_to_write(&mut self, pages: Range<u32>, out: &mut Out) {
+        let (mut page, end) = (pages.start, pages.end.min(self.states.len() as u32));
+        while page < end {
+            let is_wanted = self.state(page) != State::Modified && !self.is_asked(page);
+            let run = Run { first: page, count: end - page };
+            page += if is_wanted { self.ask(run, Access::Write, out).count } else { 1 };
+        }
+    }
+
     fn go_on_prefetching(&mut self, out: &mut Out) {
         while self.asked.len() < ASKED_BEFOREHAND
             && let Some(pages) = self.prefetched.front_mut()
@@ -482,5 +492,26 @@ mod tests {
         }
         let left: Vec<Run> = holder.asked.values().copied().collect();
         assert_eq!(left, [(896, 64), (960, 40)].map(|(first, count)| Run { first, count }));
+    }
+
+    #[test]
+    fn prefetch_to_write_asks_for_what_cannot_be_written_only() {
+        let mut holder = Holder::new(Homes::Spread, 2, 1000, true);
+        holder.fault(10, false, &mut AtOnce, &mut Out::new());
+        for (first, state) in [(20, State::Modified), (21, State::Shared)] {
+            let (mut out, run) = (Out::new(), Run::one(first));
+            holder.fault(first, state == State::Modified, &mut AtOnce, &mut out);
+            holder.receive(1, Message::Arrive { run, state }, &mut AtOnce, &mut out);
+        }
+        let mut out = Out::new();
+        holder.prefetch_to_write(10..23, &mut out);
+        let runs: Vec<Run> = out
+            .iter()
+            .map(|(_, message)| match message {
+                Message::Ask { run, access: Access::Write } => *run,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(runs, [(11, 9), (21, 1), (22, 1)].map(|(first, count)| Run { first, count }));
     }
 }

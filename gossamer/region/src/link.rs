@@ -20,6 +20,13 @@ pub fn prefetch(addresses: Range<usize>) {
     trust::link::post(server, move |_| page_server::prefetch_at(&addresses), &[]);
 }
 
+/// From any thread: has another machine request the pages at these addresses, to write them. Does not wait. Those that
+/// have just come here ([`HOLD`](crate::HOLD)) go at once: the thread that they came for goes on there.
+pub fn send_along(to: u16, addresses: [Range<usize>; 2]) {
+    let server = gossamer::link::page_server(gossamer::rack().machine());
+    trust::link::post(server, move |_| page_server::send_along(to, addresses), &[]);
+}
+
 /// On the page server: gives the pages at these addresses of a region back to the system; then all of them are zeros on
 /// all machines. Returns `false`, and leaves them as they are, where the machines have copies of pages.
 ///

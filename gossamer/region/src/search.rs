@@ -107,6 +107,8 @@ struct World {
     has_prefetched: bool,
     /// Machines that will request all pages if untouched.
     want_new: Vec<u16>,
+    /// Machines that will request all pages, to write.
+    want_to_write: Vec<u16>,
     /// Pages that threads touch.
     pages: u32,
 }
@@ -130,6 +132,7 @@ impl World {
             written: [0; PAGES as usize],
             has_prefetched: pages == 1,
             want_new: vec![],
+            want_to_write: vec![],
             pages,
         }
     }
@@ -257,6 +260,13 @@ impl World {
                 world.send(machine, out);
             });
         }
+        for at in 0..self.want_to_write.len() {
+            push(&mut |world| {
+                let (machine, mut out) = (world.want_to_write.remove(at), Out::new());
+                world.holders[usize::from(machine)].prefetch_to_write(0..PAGES, &mut out);
+                world.send(machine, out);
+            });
+        }
         for at in 0..self.faults.len() {
             push(&mut |world| {
                 let (machine, page, write) = world.faults.remove(at);
@@ -358,6 +368,21 @@ fn every_order_of_asks_for_new_pages_ends_with_the_latest_bytes() {
     first.want_new = vec![1, 2];
     let worlds = search(first);
     assert!(worlds > 100, "{worlds}");
+}
+
+#[test]
+fn every_order_of_asks_to_write_ends_with_the_latest_bytes() {
+    let programs: [&[(u16, &[bool])]; 3] =
+        [&[(0, &[READ]), (1, &[WRITE])], &[(0, &[WRITE]), (1, &[WRITE])], &[(0, &[WRITE]), (1, &[READ])]];
+    for (program, homes) in programs.into_iter().zip([Homes::At(0), Homes::At(1), Homes::At(1)]) {
+        for (pages, machines) in [(1, vec![0, 1]), (2, vec![0]), (2, vec![1])] {
+            let mut first = World::new(2, pages, program, homes);
+            (first.has_prefetched, first.want_to_write) = (true, machines);
+            let worlds = search(first);
+            println!("{worlds} worlds of {program:?}");
+            assert!(worlds > 100, "{worlds}");
+        }
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@
 
 use std::ffi::CStr;
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -319,6 +320,16 @@ impl Block {
         // SAFETY: it touches no memory.
         let id = unsafe { libc::gettid() };
         write_at(self.pointer + layout().id, id);
+    }
+
+    /// Addresses that a thread in it writes to.
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.start..self.pointer + layout().record
+    }
+
+    /// Addresses of its table of modules.
+    pub(crate) fn entries(&self) -> Range<usize> {
+        self.entries..self.entries + (self.room + 2) * ENTRY_BYTES
     }
 
     /// Frees it, where no thread has begun in it.

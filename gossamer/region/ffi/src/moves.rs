@@ -8,7 +8,9 @@
 //! Here: the hosts' side. Not here: the thread's own side, and why it may have to stay (`ties.rs`).
 
 use std::ffi::c_int;
+use std::ops::Range;
 
+use gossamer_region::link::{prefetch, send_along};
 use serde::{Deserialize, Serialize};
 
 use crate::arithmetic::Arithmetic;
@@ -19,7 +21,7 @@ use crate::pending::Waiting;
 use crate::reason::{self, Reason};
 use crate::record::{self, Answer, Past, Record};
 use crate::stack::{self, Place, Stack};
-use crate::{affinity, cleanup, ends, ids, joins, keys, pending, side, starter, timer, waits};
+use crate::{PAGE_BYTES, affinity, cleanup, ends, ids, joins, keys, pending, side, starter, timer, waits};
 
 /// The program's function of a thread, and the signals that it blocks.
 #[derive(Clone, Copy)]
@@ -177,9 +179,6 @@ fn send(id: u64, stack: Place, block: &Block, program: usize, to: u16) -> bool {
     let is_open = first == own || stack.unguard();
     let (pushed, objects, values) = (cleanup::take(), ends::take(), keys::take());
     joins::leave(id);
-    if first != to {
-        side::at(first, move || joins::note_machine(id, to));
-    }
     // No other thread changes what it has here any more.
     let mut name = Name::default();
     // SAFETY: the name has room.
@@ -190,7 +189,11 @@ fn send(id: u64, stack: Place, block: &Block, program: usize, to: u16) -> bool {
     let reason = ask.as_ref().map_or(Reason::Own, |ask| ask.reason_to(to));
     let (block, nice, signals) = (*block, nice(), pending::take());
     let moving = Moving { id, stack, block, name, nice, program, past, pushed, objects, values, signals };
-    if is_open && side::at_with(to, arrive, Moving { past: past.moved(own, reason), ..moving.clone() }) {
+    if is_open {
+        send_along(to, moving.touched());
+    }
+    let sent = Moving { past: past.moved(own, reason), ..moving.clone() };
+    if is_open && side::at_with(own, depart, (to, sent)) {
         ids::act_as(0);
         reason::note_left(reason);
         if let Some(ask) = ask {
@@ -200,7 +203,6 @@ fn send(id: u64, stack: Place, block: &Block, program: usize, to: u16) -> bool {
     }
     if first != own {
         stack::or_end(!is_open || side::at(own, move || stack.guard()));
-        side::at(first, move || joins::note_machine(id, own));
     }
     moving.take_over();
     if let Some(ask) = ask {
@@ -209,8 +211,27 @@ fn send(id: u64, stack: Place, block: &Block, program: usize, to: u16) -> bool {
     false
 }
 
+/// In a fiber of the worker: notes where a thread goes, and sends it there. `false`: there is no host, and it stays.
+fn depart((to, moving): (u16, Moving)) -> bool {
+    let (id, own) = (moving.id, side::own_machine());
+    let first = ids::machine_of(id);
+    let note = |machine| match first == own {
+        true => joins::note_machine(id, machine),
+        false => side::from_worker(first, move || joins::note_machine(id, machine)),
+    };
+    if first != to {
+        note(to);
+    }
+    let is_there = side::from_worker_with(to, arrive, moving);
+    if !is_there && first != own {
+        note(own); // here it is noted as it comes back to its host
+    }
+    is_there
+}
+
 /// On a worker: has a host go on with a thread. `false`: there is none.
 fn arrive(moving: Moving) -> bool {
+    prefetch(moving.block.entries());
     let (stack, is_away) = (moving.stack, ids::machine_of(moving.id) != side::own_machine());
     if is_away && !stack.guard() {
         return false;
@@ -237,6 +258,12 @@ fn go_on(moving: Moving) -> bool {
 }
 
 impl Moving {
+    /// Addresses that it touches first: a part of its stack, and its block.
+    fn touched(&self) -> [Range<usize>; 2] {
+        let stack = self.stack.range();
+        [self.program..stack.end.min(self.program + PAGE_BYTES), self.block.range()]
+    }
+
     /// Gives the calling host what our code keeps for the thread.
     fn take_over(self) {
         waits::begin(self.id);

@@ -344,7 +344,10 @@ where
     let mut fiber = None;
     let is_done = wait_for(|promise| {
         let ask = move |argument| {
-            let result = from_worker_with(machine, f, argument);
+            let result = match machine == own_machine() {
+                true => f(argument),
+                false => from_worker_with(machine, f, argument),
+            };
             promise.keep(());
             result
         };

@@ -215,6 +215,21 @@ impl PageServer {
         self.settle(region, messages, errands);
     }
 
+    /// Same as [`begin`](Self::begin), for the pages of each region at these addresses.
+    fn begin_at(
+        &mut self,
+        addresses: &Range<usize>,
+        errands: &mut Errands,
+        begin: impl Fn(&mut Kept, Range<u32>, &mut Out),
+    ) {
+        for region in 0..self.regions.len() {
+            let pages = self.regions[region].as_ref().map_or(0..0, |kept| kept.view.pages_at(addresses));
+            if !pages.is_empty() {
+                self.begin(region as u32, errands, |kept, out| begin(kept, pages, out));
+            }
+        }
+    }
+
     fn fault(&mut self, Fault { address, write, thread }: Fault, errands: &mut Errands) {
         let has = |kept: &Option<Kept>| kept.as_ref().is_some_and(|kept| kept.view.page_at(address).is_some());
         let found = self.regions.iter().position(has);
@@ -389,13 +404,29 @@ pub(crate) fn prefetch(region: u32, first: u32, end: u32) {
 /// Requests the pages at these addresses of this machine, to read, as far as they belong to regions.
 pub(crate) fn prefetch_at(addresses: &Range<usize>) {
     with(|server, errands| {
-        for region in 0..server.regions.len() {
-            let pages = server.regions[region].as_ref().map_or(0..0, |kept| kept.view.pages_at(addresses));
-            if !pages.is_empty() {
-                server.begin(region as u32, errands, |kept, out| kept.holder.prefetch(pages, out));
+        server.begin_at(addresses, errands, |kept, pages, out| kept.holder.prefetch(pages, out));
+    });
+}
+
+/// Same as [`prefetch_at`], to write.
+fn prefetch_to_write_at(addresses: &[Range<usize>]) {
+    with(|server, errands| {
+        for addresses in addresses {
+            server.begin_at(addresses, errands, |kept, pages, out| kept.holder.prefetch_to_write(pages, out));
+        }
+    });
+}
+
+/// Has another machine request the pages at these addresses, to write, and lets them go even if they have just come.
+pub(crate) fn send_along(to: u16, addresses: [Range<usize>; 2]) {
+    with(|server, _| {
+        for kept in server.regions.iter_mut().flatten() {
+            for pages in addresses.iter().map(|addresses| kept.view.pages_at(addresses)) {
+                kept.recent.retain(|(_, run)| run.first + run.count <= pages.start || pages.end <= run.first);
             }
         }
     });
+    post(link::page_server(to), move |_| prefetch_to_write_at(&addresses), &[]);
 }
 
 /// Gives the memory of the pages at these addresses back, where that is possible.
