@@ -12,8 +12,9 @@
 //! all threads of both hosts: where it is slower than before, it goes back, and stays away for a second, twice as long
 //! each time. One that did not go, as something tied it, is tried again as rarely: ties pass.
 //!
-//! Two that change places are judged together, and both are asked to go back, or none. Where nothing is better they do
-//! not change places again for two minutes.
+//! Two that change places are judged together, and both are asked to go back, or none. One of them that does not go
+//! back is asked again, ever more rarely: until then the other one's host has a thread too many. Where nothing is
+//! better they do not change places again for two minutes.
 
 mod away;
 mod exchange;
@@ -109,6 +110,15 @@ struct Trial {
     is_alone: bool,
 }
 
+/// Way back of a thread that has changed places, or was to.
+#[derive(Debug)]
+struct Return {
+    from: u16,
+    to: u16,
+    /// Time at which it is asked again, once it has stayed.
+    again: Option<Duration>,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Worse,
@@ -158,6 +168,7 @@ pub(crate) struct Balance {
     parts: VecDeque<(Duration, Parts)>,
     moved: BTreeMap<u64, Duration>,
     trials: BTreeMap<u64, Trial>,
+    returns: BTreeMap<u64, Return>,
     /// Threads that do not go to a machine for a while; without one: to any.
     blocks: BTreeMap<(u64, Option<u16>), Block>,
 }
@@ -190,6 +201,8 @@ impl Balance {
             }
         } // else it has gone, and was to go back
         self.block(now, thread, to);
+        let again = self.blocks.get(&(thread, to)).map(|block| block.until);
+        self.returns.entry(thread).and_modify(|one| one.again = again);
     }
 
     fn observe(&mut self, now: Duration, loads: &[Load]) {
@@ -243,7 +256,13 @@ impl Balance {
             is_due(thread, trial) && partner.is_none_or(|(partner, trial)| is_due(&partner, trial))
         };
         let due: Vec<u64> = self.trials.iter().filter(are_due).map(|(thread, _)| *thread).collect();
+        self.returns.retain(|thread, one| machines.get(thread) == Some(&one.from));
         let mut moves = Vec::new();
+        for (thread, one) in &mut self.returns {
+            if one.again.take_if(|again| *again <= now).is_some() {
+                moves.push(Move { thread: *thread, to: one.to, reason: Reason::Undone });
+            }
+        }
         for thread in due {
             let partner = self.trials.get(&thread).and_then(|trial| trial.partner);
             let both = [Some(thread), partner].into_iter().flatten();
@@ -259,6 +278,9 @@ impl Balance {
                     self.block(now, thread, Some(trial.to));
                     self.moved.insert(thread, now);
                     moves.push(Move { thread, to: trial.from, reason: Reason::Undone });
+                    if trial.partner.is_some() || trial.is_alone {
+                        self.returns.insert(thread, Return { from: trial.to, to: trial.from, again: None });
+                    }
                 } else if trial.partner.is_some() && !verdicts.contains(&Some(Verdict::Better)) {
                     let until = now.saturating_add(BLOCK_MAX);
                     self.blocks.insert((thread, Some(trial.from)), Block { until, time: BLOCK_MAX });
@@ -382,6 +404,7 @@ impl Balance {
         let (own, all) = (own.unwrap_or_default(), all.unwrap_or_default());
         let trial = Trial { from, to, asked: now, at: now, own, all, threads, partner: None, is_alone: false };
         self.trials.insert(thread, trial);
+        self.returns.remove(&thread);
         self.moved.insert(thread, now);
         Move { thread, to, reason }
     }

@@ -423,6 +423,37 @@ fn threads_that_change_places_and_are_slower_both_go_back() {
     }
 }
 
+/// One of two that are to go back is tied just then: it is asked again, and meanwhile the other one's host is crowded.
+#[test]
+fn one_of_two_that_does_not_go_back_is_asked_again() {
+    for seed in FEW_SEEDS {
+        let mut all = Simulation::new(seed, &[1.0; 2], &[0, 1]);
+        (0..2).for_each(|thread| all.threads[thread].afar = Some(thread as u64));
+        all.speed = |thread, machine| [[1.0, 0.1], [0.6, 0.5]][thread][machine];
+        all.run(Duration::from_secs(7), |all| {
+            if all.threads[0].machine == 1 {
+                all.threads[0].tied = Duration::from_millis(4500);
+            }
+        });
+        assert_eq!((all.machines(), all.moves()), (vec![0, 1], 4), "seed {seed}: {:?}", all.threads);
+        assert_eq!(all.threads[0].tries.len(), 1, "seed {seed}: {:?}", all.threads);
+        let is_undone = |thread: &Thread| thread.moves.last().is_some_and(|(_, reason)| *reason == Reason::Undone);
+        assert!(all.threads.iter().all(is_undone), "seed {seed}: {:?}", all.threads);
+    }
+    // Also where the other one has not gone.
+    for seed in FEW_SEEDS {
+        let mut all = Simulation::new(seed, &[1.0; 2], &[0, 1]).tied(&[(1, 1000)]);
+        (0..2).for_each(|thread| all.threads[thread].afar = Some(thread as u64));
+        all.run(Duration::from_secs(8), |all| {
+            if all.threads[0].machine == 1 {
+                all.threads[0].tied = Duration::from_millis(5500);
+            }
+        });
+        assert_eq!((all.machines(), all.moves()), (vec![0, 1], 2), "seed {seed}: {:?}", all.threads);
+        assert_eq!(all.threads[0].tries.len(), 1, "seed {seed}: {:?}", all.threads);
+    }
+}
+
 #[test]
 fn a_thread_whose_partner_is_tied_goes_back() {
     for seed in FEW_SEEDS {
