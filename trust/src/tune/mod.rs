@@ -36,7 +36,7 @@ const NOISE: f64 = 0.02;
 const SURE: f64 = 2.0;
 /// Deviations from which few windows tell a trial's effect.
 const CLEAR: f64 = 4.0;
-/// A trial that costs more than this part of the rate is over after this many windows.
+/// A trial is over after this many windows if each costs more than this part of the rate.
 const RUIN: f64 = 0.3;
 const RUIN_WINDOWS: usize = 3;
 /// Windows after a move that do not count: caches fill, queues empty. More of them while most trustees have not moved
@@ -67,6 +67,8 @@ const BLOCKED_MAX: Duration = Duration::from_secs(60);
 /// block, if it differs from the rate before that.
 const OTHER_LOAD: f64 = 1.3;
 const OTHER_WINDOWS: usize = 3;
+/// Requests in a window, before or after, from which its rate may tell of another load: fewer vary by themselves.
+const TELLING: f64 = 100.0;
 /// Where all workers serve and are busy for more than this part of the time, fewer may be better. It is less than
 /// [`BUSY`], as workers that wait for each other are idle meanwhile.
 const IN_USE: f64 = 0.5;
@@ -176,7 +178,8 @@ impl Trial {
             return None;
         }
         let after = Rates::of(self.rates.iter().copied());
-        let is_ruin = after.mean < (1.0 - RUIN) * self.before.mean && after.differ_from(&self.before, SURE);
+        let is_bad = |rate: &f64| *rate < (1.0 - RUIN) * self.before.mean;
+        let is_ruin = self.rates.iter().all(is_bad) && after.differ_from(&self.before, SURE);
         let is_clear = count >= WINDOWS_MIN && after.differ_from(&self.before, CLEAR);
         (is_ruin || is_clear || count >= WINDOWS).then_some(after)
     }
@@ -277,7 +280,7 @@ impl Controller {
             self.settling -= 1;
             return Vec::new();
         }
-        if self.is_other_load(rate) {
+        if self.is_other_load(rate, seconds) {
             // The load has changed within the first of these.
             self.rates = self.other.drain(..).skip(1).collect();
             self.quiet_until = Duration::ZERO;
@@ -308,9 +311,10 @@ impl Controller {
     }
 
     /// Notes whether the rate differs from that of the last windows. True if it does for some time now.
-    fn is_other_load(&mut self, rate: f64) -> bool {
+    fn is_other_load(&mut self, rate: f64, seconds: f64) -> bool {
         let is_known = self.rates.len() >= WINDOWS_MIN;
-        if is_known && differ(rate, Rates::of(self.rates.iter().copied()).mean) {
+        let known = if is_known { Rates::of(self.rates.iter().copied()).mean } else { rate };
+        if differ(rate, known) && rate.max(known) * seconds >= TELLING {
             self.other.push(rate);
         } else {
             self.other.clear();
@@ -365,8 +369,12 @@ impl Controller {
             *block =
                 Block { until: now.at.saturating_add(length), length: length.max(block.length), rate: before.mean };
             self.servers = servers;
-            self.settling = SETTLING;
+            self.settling = SETTLING_MAX;
             self.undone += 1;
+            if is_void {
+                // Those that have not moved yet may still do so.
+                return undo;
+            }
             return undo.into_iter().filter(|to| now.seats[to.seat].worker != to.to).collect();
         }
         *block = Block::default();

@@ -109,7 +109,7 @@ impl Pool {
             let moves = self.controller.decide(&self.sample, &next);
             for &to in &moves {
                 assert!(!self.is_bound[to.seat], "a trustee that cannot move");
-                assert_ne!(self.places[to.seat], to.to, "a move to where it is");
+                assert!(self.stays || self.places[to.seat] != to.to, "a move to where it is");
                 if !self.stays {
                     self.places[to.seat] = to.to;
                 }
@@ -267,7 +267,7 @@ fn no_load_is_made_worse() {
     }
 }
 
-/// Two windows, of which one is bad by chance, are no ruin, and nothing to keep either.
+/// Some windows, of which one is good, are no ruin, and nothing to keep either.
 #[test]
 fn few_uneven_windows_decide_nothing() {
     let before = Rates::of([1.0; 10].into_iter());
@@ -281,7 +281,7 @@ fn few_uneven_windows_decide_nothing() {
         settled: SETTLING,
         rates: rates.to_vec(),
     };
-    assert!(with(&[0.3, 0.3, 1.0]).effect().is_none() && with(&[0.1, 0.9, 0.9]).effect().is_none());
+    assert!(with(&[0.3, 0.29, 0.99]).effect().is_none() && with(&[0.1, 0.9, 0.9]).effect().is_none());
     assert!(with(&[0.3, 0.31, 0.29]).effect().is_some_and(|after| after.differ_from(&before, SURE)));
     assert!(with(&[1.0, 1.02, 0.99, 1.01]).effect().is_none());
     assert!(with(&[1.5, 1.52, 1.49, 1.51]).effect().is_some_and(|after| after.differ_from(&before, SURE)));
