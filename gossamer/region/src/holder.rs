@@ -193,13 +193,13 @@ impl Holder {
         self.go_on_prefetching(out);
     }
 
-    /// Requests, to write, those of these pages that cannot be written here yet, and are not under way.
+    /// Requests, to write, those of these pages that cannot be written here yet and begin no run under way. One by one:
+    /// of a run that another machine writes, no more than the first would come.
     pub(crate) fn prefetch_to_write(&mut self, pages: Range<u32>, out: &mut Out) {
-        let (mut page, end) = (pages.start, pages.end.min(self.states.len() as u32));
-        while page < end {
-            let is_wanted = self.state(page) != State::Modified && !self.is_asked(page);
-            let run = Run { first: page, count: end - page };
-            page += if is_wanted { self.ask(run, Access::Write, out).count } else { 1 };
+        for page in pages.start..pages.end.min(self.states.len() as u32) {
+            if self.state(page) != State::Modified && !self.is_asked(page) {
+                self.ask(Run::one(page), Access::Write, out);
+            }
         }
     }
 
@@ -504,7 +504,8 @@ mod tests {
             holder.receive(1, Message::Arrive { run, state }, &mut AtOnce, &mut out);
         }
         let mut out = Out::new();
-        holder.prefetch_to_write(10..23, &mut out);
+        holder.prefetch_to_write(10..13, &mut out);
+        holder.prefetch_to_write(20..23, &mut out);
         let runs: Vec<Run> = out
             .iter()
             .map(|(_, message)| match message {
@@ -512,6 +513,6 @@ mod tests {
                 other => panic!("{other:?}"),
             })
             .collect();
-        assert_eq!(runs, [(11, 9), (21, 1), (22, 1)].map(|(first, count)| Run { first, count }));
+        assert_eq!(runs, [11, 12, 21, 22].map(Run::one));
     }
 }

@@ -385,6 +385,23 @@ fn every_order_of_asks_to_write_ends_with_the_latest_bytes() {
     }
 }
 
+/// All pages that another machine has written come, not the first of a run alone.
+#[test]
+fn pages_that_are_asked_to_write_all_come() {
+    for homes in [Homes::At(0), Homes::At(1), Homes::Spread] {
+        let mut world = World::new(2, PAGES, &[], homes);
+        world.has_prefetched = true;
+        for machine in [0, 1, 0] {
+            world.want_to_write = vec![machine];
+            while let Some(next) = world.next().pop() {
+                world = next;
+            }
+            let holder = &world.holders[usize::from(machine)];
+            assert!((0..PAGES).all(|page| holder.state(page) == State::Modified), "{holder:?}");
+        }
+    }
+}
+
 #[test]
 fn two_threads_of_a_machine_fault_on_one_page() {
     let programs: [&[(u16, &[bool])]; 2] =

@@ -20,6 +20,8 @@ use crate::objects::{self, Object};
 use crate::table;
 use crate::{PAGE_BYTES, heap, host};
 
+/// Bytes of a block that go along with its thread, at most: its record, and the variables nearest to that.
+const FIRST_TOUCHED_BYTES: usize = 4 * PAGE_BYTES;
 /// Variable that says which threads move.
 const MOVE: &str = "GOSSAMER_REGION_MOVE";
 /// Its value where threads also go by themselves.
@@ -322,9 +324,10 @@ impl Block {
         write_at(self.pointer + layout().id, id);
     }
 
-    /// Addresses that a thread in it writes to.
-    pub(crate) fn range(&self) -> Range<usize> {
-        self.start..self.pointer + layout().record
+    /// Addresses that a thread in it touches first: the last ones.
+    pub(crate) fn first_touched(&self) -> Range<usize> {
+        let end = self.pointer + layout().record;
+        self.start.max(end.saturating_sub(FIRST_TOUCHED_BYTES))..end
     }
 
     /// Addresses of its table of modules.

@@ -77,6 +77,14 @@ pub(crate) fn leave(id: u64) {
     arrived().remove(&id);
 }
 
+/// On a host: notes that its thread goes to another machine. From here on no thread of this one finds it here.
+pub(crate) fn go(id: u64, to: u16) {
+    if ids::machine_of(id) == side::own_machine() {
+        away().insert(id, to);
+    }
+    leave(id);
+}
+
 /// On the machine that its id names: notes the machine to which a thread goes.
 pub(crate) fn note_machine(id: u64, machine: u16) {
     away().insert(id, machine);

@@ -1,9 +1,9 @@
 //! Threads in blocks (`--move asked`) on their hosts: from their beginning to their end, and between machines.
 //!
 //! A thread that goes to another machine waits on its stack, which all machines have. Its host sends the address of
-//! that place and of the block, and what our code keeps for the thread outside of them; a host there goes on with it,
-//! and the one here waits for the next thread that comes. All requests about the thread still go to the machine that
-//! its id names, which knows where it is (`joins.rs`).
+//! that place and of the block, and what our code keeps for the thread outside of them, and has the machine there
+//! request their pages; a host there goes on with it, and the one here waits for the next thread that comes. All
+//! requests about the thread still go to the machine that its id names, which knows where it is (`joins.rs`).
 //!
 //! Here: the hosts' side. Not here: the thread's own side, and why it may have to stay (`ties.rs`).
 
@@ -178,7 +178,7 @@ fn send(id: u64, stack: Place, block: &Block, program: usize, to: u16) -> bool {
     // The system may have no room for that.
     let is_open = first == own || stack.unguard();
     let (pushed, objects, values) = (cleanup::take(), ends::take(), keys::take());
-    joins::leave(id);
+    joins::go(id, to);
     // No other thread changes what it has here any more.
     let mut name = Name::default();
     // SAFETY: the name has room.
@@ -261,7 +261,7 @@ impl Moving {
     /// Addresses that it touches first: a part of its stack, and its block.
     fn touched(&self) -> [Range<usize>; 2] {
         let stack = self.stack.range();
-        [self.program..stack.end.min(self.program + PAGE_BYTES), self.block.range()]
+        [self.program..stack.end.min(self.program + PAGE_BYTES), self.block.first_touched()]
     }
 
     /// Gives the calling host what our code keeps for the thread.

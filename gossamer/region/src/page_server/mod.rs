@@ -35,7 +35,8 @@ use crate::uffd::Fault;
 use crate::view::{Place, Reserved, Store, View, cannot_read};
 
 /// Time for which a machine keeps pages that have just arrived before it gives them up, so that threads of several
-/// machines that write one word all progress.
+/// machines that write one word all progress. Pages that go along with a thread, and those that came with them, may go
+/// at once.
 pub const HOLD: Duration = Duration::from_micros(100);
 /// Most bytes of all regions of a program together.
 pub(crate) const BYTES_MAX: usize = 1 << 40;
