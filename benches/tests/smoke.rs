@@ -293,7 +293,7 @@ fn region_moves() {
     let series = ran.series(&["median"], 1);
     let skipped = ran.file["results"]["skipped"].as_object().unwrap();
     assert_eq!(series.len() + skipped.len(), 36, "{}", ran.stdout);
-    ran.has_targets(19);
+    ran.has_targets(17);
     fails("region-moves --smoke --only stays", "page: shm");
 }
 
