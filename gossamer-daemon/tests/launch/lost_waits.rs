@@ -115,6 +115,10 @@ fn waits(victim: u16) {
     assert_eq!(file::read(there, "/proc/self/stat").unwrap_err().kind(), ErrorKind::ConnectionAborted);
     // Threads that are no workers.
     assert_eq!(for_promise.join().unwrap(), Err(Error::Lost { machine: victim }));
+    // It asks this worker, which must not stand still in `join`.
+    while !at_channel.is_finished() {
+        gossamer::sleep(Duration::from_millis(1));
+    }
     assert_eq!(at_channel.join().unwrap(), Err(victim));
 
     // Later waits end at once, until the loss is accepted.
