@@ -287,6 +287,16 @@ fn few_uneven_windows_decide_nothing() {
     assert!(with(&[1.5, 1.52, 1.49, 1.51]).effect().is_some_and(|after| after.differ_from(&before, SURE)));
 }
 
+#[test]
+fn rates_of_few_requests_tell_of_no_other_load() {
+    for (rate, tells) in [(1e3, false), (1e6, true)] {
+        let mut controller = Controller::new(2, 2);
+        controller.rates = vec![rate; WINDOWS_MIN].into();
+        let found = [0.5, 1.8, 0.5].map(|part| controller.is_other_load(part * rate, WINDOW.as_secs_f64()));
+        assert_eq!(found, [false, false, tells], "{rate}");
+    }
+}
+
 /// Trustees that cannot go where they are asked to leave the workers that serve as they were.
 #[test]
 fn a_trial_that_moves_nothing_is_over() {
@@ -295,5 +305,7 @@ fn a_trial_that_moves_nothing_is_over() {
     pool.run(SECOND);
     let (trials, undone) = pool.controller.trials();
     assert!(trials == 1 && undone == 1, "{undone} of {trials}");
+    let to: Vec<usize> = pool.moves.iter().map(|(_, to)| to.to).collect();
+    assert_eq!(to, [1, 0], "asked to stay, as it may still go");
     assert_eq!((pool.places.as_slice(), pool.controller.servers()), ([0, 1].as_slice(), [0, 1].as_slice()));
 }
