@@ -90,7 +90,7 @@ const LAUNCH: &str = "gossamer-launch";
 const RUN: &str = "run";
 
 /// Time for which a machine of this host may be silent.
-const PATIENCE_SECONDS: &str = "30";
+const SILENCE_SECONDS: &str = "30";
 
 /// Programs to run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -351,7 +351,7 @@ fn start(place: &Place, starter: &[&str], program: &Path) -> Command {
             match words.split_first() {
                 // Beside other tests a machine may have no core for seconds, and would count as dead.
                 Some((action, options)) if options.contains(&"--local") => {
-                    launcher.args([action, "--silence", PATIENCE_SECONDS]).args(options)
+                    launcher.args([action, "--silence", SILENCE_SECONDS]).args(options)
                 }
                 _ => launcher.args(words),
             };
