@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::{array, env};
 
 /// The most workers that take part where a closure captures something of each.
-pub const WORKERS_MAX: usize = 16;
+pub const WORKERS_MAX: usize = 64;
 
 /// Starts so many processes with the words of this one, and returns none, unless it is one of them; else returns the
 /// outcome of `measure` on machine 0.

@@ -208,7 +208,7 @@ fn echo() {
     skips("echo --smoke --only mpi", "mpi: there is no `mpirun`");
     fails("echo --smoke --strict --only threads", "were not measured");
     fails("echo --smoke --only pigeons", "threads, shm, tcp");
-    fails("echo --smoke --processes 1", "2 to 16");
+    fails("echo --smoke --processes 1", "2 to 64");
     fails("echo-rack --bytes 9", "--bytes 9");
 }
 

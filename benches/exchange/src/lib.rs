@@ -250,6 +250,9 @@ pub struct Point {
     pub p99_ns: f64,
     /// 999 of 1000 were.
     pub p999_ns: f64,
+    /// Memory of all processes together, a shared page once, where the program tells it.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
 }
 
 /// Prefix of a point's line in a program's output.
@@ -273,6 +276,7 @@ impl Point {
             p50_ns: meter.quantile(0.5),
             p99_ns: meter.quantile(0.99),
             p999_ns: meter.quantile(0.999),
+            memory_bytes: None,
         })
     }
 

@@ -14,6 +14,8 @@ use exchange::{Plan, Point};
 pub use self::rack::{EchoRack, command as rack_command};
 
 const CONTENDERS: &str = "threads,shm,tcp,mpi,mpi-aggregated,mpi-tcp-aggregated,tonic";
+/// Contenders that run where they are asked for: over the ways that all workers of two machines share.
+const BY_WAYS: &str = "shm-ways,tcp-ways";
 
 /// Options of `echo`.
 #[derive(Clone, Debug, Args, Serialize)]
@@ -22,7 +24,8 @@ pub struct Echo {
     /// Numbers of processes, each with one worker; the contender `threads` has as many workers in one process.
     #[arg(long, value_delimiter = ',', default_value = "2,4")]
     pub processes: Vec<usize>,
-    /// Contenders: threads, shm, tcp, mpi, mpi-aggregated, mpi-tcp-aggregated, tonic.
+    /// Contenders: threads, shm, tcp, mpi, mpi-aggregated, mpi-tcp-aggregated, tonic; shm-ways and tcp-ways, which have
+    /// machine ways in place of rings.
     #[arg(long, value_delimiter = ',', default_value = CONTENDERS)]
     pub only: Vec<String>,
     #[command(flatten)]
@@ -44,6 +47,8 @@ struct Series {
     p50_ns: f64,
     p99_ns: f64,
     p999_ns: f64,
+    /// Of all processes together, where the program tells it.
+    memory_mib: Option<f64>,
     /// In the order of their rounds.
     samples: Vec<Point>,
 }
@@ -60,7 +65,7 @@ pub fn command(mut options: Echo) -> Result<()> {
     let mut programs = Vec::new();
     for contender in &options.only {
         for &processes in &options.processes {
-            ensure!((2..=WORKERS_MAX).contains(&processes), "--processes {processes}: 2 to 16 are possible");
+            ensure!((2..=WORKERS_MAX).contains(&processes), "--processes {processes}: 2 to {WORKERS_MAX} are possible");
             let program = bench.skipped.sort(contender, program(contender, processes, &options.plan)?);
             programs.extend(program.map(|program| (contender, processes, program)));
         }
@@ -80,6 +85,8 @@ pub fn command(mut options: Echo) -> Result<()> {
             let middle = |value: fn(&Point) -> f64| median(samples.iter().map(value));
             let (p50_ns, p99_ns) = (middle(|point| point.p50_ns), middle(|point| point.p99_ns));
             let (median_mops, p999_ns) = (middle(Point::mops), middle(|point| point.p999_ns));
+            let memory = samples.iter().filter_map(|point| point.memory_bytes).max();
+            let memory_mib = memory.map(|bytes| bytes as f64 / f64::from(1 << 20));
             let contender = contender.clone();
             series.push(Series {
                 contender,
@@ -90,16 +97,17 @@ pub fn command(mut options: Echo) -> Result<()> {
                 p50_ns,
                 p99_ns,
                 p999_ns,
+                memory_mib,
                 samples,
             });
         }
     }
     let rows = series.iter().map(|one| {
         let Series { contender, processes, bytes, outstanding, median_mops, p50_ns, p99_ns, p999_ns, .. } = one;
-        let megabytes = median_mops * *bytes as f64;
-        row![contender, processes, bytes, outstanding, median_mops, megabytes, p50_ns, p99_ns, p999_ns]
+        let (megabytes, memory) = (median_mops * *bytes as f64, one.memory_mib);
+        row![contender, processes, bytes, outstanding, median_mops, megabytes, p50_ns, p99_ns, p999_ns, memory]
     });
-    table("medians", &["", "x", "bytes", "out", "Mreq/s", "MB/s", "p50 ns", "p99 ns", "p99.9 ns"], rows);
+    table("medians", &["", "x", "bytes", "out", "Mreq/s", "MB/s", "p50 ns", "p99 ns", "p99.9 ns", "MiB"], rows);
     let targets = verdicts(&series);
     bench.conclude(&options, json!({"series": series}), &targets)
 }
@@ -112,8 +120,9 @@ fn program(contender: &str, count: usize, plan: &Plan) -> Result<Found<Program>>
     };
     let program = match contender {
         "threads" => Ok(Program::own(&format!("echo-rack --processes 1 --workers {count}"))?),
-        "shm" | "tcp" => {
-            Ok(Program::own(&format!("echo-rack --fabric {contender} --processes {count} --workers {count}"))?)
+        "shm" | "tcp" => Ok(of_rack(contender, count)?),
+        "shm-ways" | "tcp-ways" => {
+            Ok(of_rack(contender.trim_end_matches("-ways"), count)?.set("GOSSAMER_MACHINE_WAYS", "on"))
         }
         "mpi" => of_mpi("self,vader", "")?,
         "mpi-aggregated" => of_mpi("self,vader", "--aggregated")?,
@@ -121,10 +130,18 @@ fn program(contender: &str, count: usize, plan: &Plan) -> Result<Found<Program>>
         "tonic" => {
             build("tonic", "echo-tonic", "")?.map(|built| Program::at(built).say(&format!("--processes {count}")))
         }
-        other => bail!("there is no contender {other:?}: it is one of {}", CONTENDERS.replace(',', ", ")),
+        other => {
+            let all = [CONTENDERS, BY_WAYS].join(",").replace(',', ", ");
+            bail!("there is no contender {other:?}: it is one of {all}")
+        }
     };
     let measured = plan.time() * u32::try_from(plan.points().count()).unwrap_or(u32::MAX);
     Ok(program.map(|program| program.with(plan.arguments()).within(measured * 4 + TIME_LIMIT)))
+}
+
+/// Processes of one worker each, by this fabric.
+fn of_rack(fabric: &str, count: usize) -> Result<Program> {
+    Program::own(&format!("echo-rack --fabric {fabric} --processes {count} --workers {count}"))
 }
 
 /// Longer than any run takes, start and end included, beyond the measured time.
@@ -186,7 +203,8 @@ mod tests {
 
     fn at(contender: &str, bytes: usize, outstanding: usize, median_mops: f64) -> Series {
         let (contender, [p50_ns, p99_ns, p999_ns], samples) = (contender.to_owned(), [1.0, 2.0, 3.0], Vec::new());
-        Series { contender, processes: 2, bytes, outstanding, median_mops, p50_ns, p99_ns, p999_ns, samples }
+        let (processes, memory_mib) = (2, None);
+        Series { contender, processes, bytes, outstanding, median_mops, p50_ns, p99_ns, p999_ns, memory_mib, samples }
     }
 
     #[test]

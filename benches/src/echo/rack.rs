@@ -3,7 +3,7 @@
 //! Each worker has a property, its server, and a fiber, its client, which sends with `apply_then` (with `apply` where
 //! only one request is outstanding). Nothing is batched by hand.
 
-use crate::machines::{InFlight, Shards, WORKERS_MAX, over_rack};
+use crate::machines::{InFlight, Shards, WORKERS_MAX, at, over_rack};
 use crate::prelude::*;
 use exchange::{Meter, Peers, Plan, Point, Tally, answer, mark, marked, now_ns, number};
 use gossamer::bootstrap::FabricChoice;
@@ -70,10 +70,24 @@ fn measure(plan: &Plan) -> Result<()> {
             other => bail!("--bytes {other} is not possible"),
         };
         let (tally, meter) = tally?;
-        let point = Point::new(bytes, outstanding, &tally, &meter).map_err(anyhow::Error::msg)?;
+        let mut point = Point::new(bytes, outstanding, &tally, &meter).map_err(anyhow::Error::msg)?;
+        point.memory_bytes = memory()?;
         println!("{}", point.line());
     }
     Ok(())
+}
+
+/// Memory of all processes together, unless one does not know its own.
+fn memory() -> Result<Option<u64>> {
+    let processes = gossamer::rack().places().filter(|place| place.worker == 0);
+    processes.map(|place| at(place, own_memory)).sum()
+}
+
+/// Memory of this process in bytes: of a page that others map as well, its part.
+fn own_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
 }
 
 fn run_point<const WORDS: usize>(plan: &Plan, outstanding: usize) -> Result<(Tally, Meter)> {
