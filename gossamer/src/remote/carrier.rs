@@ -35,6 +35,7 @@ pub(super) struct RackCarrier {
     own: Place,
     room_bytes: usize,
     ids: Vec<TrusteeId>,
+    service: TrusteeId,
     services: Vec<TrusteeId>,
     peers: Vec<Peer>,
     connections: Vec<Rc<Connection>>,
@@ -93,7 +94,7 @@ impl RackCarrier {
         own: Place,
         room_bytes: usize,
         peers: Vec<Peer>,
-        services: Vec<TrusteeId>,
+        (service, services): (TrusteeId, Vec<TrusteeId>),
         connections: Vec<Rc<Connection>>,
     ) -> RackCarrier {
         RackCarrier {
@@ -103,6 +104,7 @@ impl RackCarrier {
             own,
             room_bytes,
             ids: peers.iter().map(|peer| peer.place.trustee_id()).collect(),
+            service,
             services,
             requests: peers.iter().map(|peer| Watch::of(&peer.as_trustee)).collect(),
             sent: Sent::new(peers.iter().map(|peer| usize::from(peer.place.machine) + 1).max().unwrap_or(0)),
@@ -219,6 +221,10 @@ pub(super) fn end_by(fabric: &dyn Fabric, own: Place, what: &str, other: Place, 
 unsafe impl Carrier for RackCarrier {
     fn peers(&self) -> &[TrusteeId] {
         &self.ids
+    }
+
+    fn service(&self) -> TrusteeId {
+        self.service
     }
 
     fn services(&self) -> &[TrusteeId] {

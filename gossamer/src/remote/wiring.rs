@@ -91,6 +91,7 @@ impl Wiring {
         }
         let (fabric, room_bytes) = (Arc::clone(&self.fabric), self.layout.slots().room_bytes());
         let gate = gate::get().filter(|_| !self.is_service(worker));
+        let services = (self.layout.service(own.machine).trustee_id(), services);
         Ok(RackCarrier::new(fabric, self.image, own, room_bytes, peers, services, connections).behind(gate))
     }
 

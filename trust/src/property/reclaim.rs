@@ -53,11 +53,11 @@
 //! delays the properties that it has just used, and no others. (Counts and new properties of a thread's own code go at
 //! once, if need be by the inbox.)
 //!
-//! Across machines the trustee cannot read the clients' numbers, so in (1) it asks the service thread of each other
-//! machine, which always answers, and goes on to (2) when each has reported the numbers of all workers of its machine
-//! (`remote/numbers.rs`). It answers after (1) began, so everything that happened before (1) is in the numbers, which
-//! count all requests, sent or not, and the proof stands. So a drop may be delayed by a worker of another machine that
-//! has unsent requests to the trustee, until its next turn.
+//! Across machines the trustee cannot read the clients' numbers, so in (1) it has the service thread of each other
+//! machine asked (`runtime/worker/census.rs`), which always answers, and goes on to (2) when each has reported the
+//! numbers of all workers of its machine (`remote/numbers.rs`). It answers after (1) began, so everything that happened
+//! before (1) is in the numbers, which count all requests, sent or not, and the proof stands. So a drop may be delayed
+//! by a worker of another machine that has unsent requests to the trustee, until its next turn.
 //!
 //! A request of another machine may come before the message of the thread that entrusted the property (`Adopt`): on a
 //! machine of a rack the slab knows of the property from the start (`announced`). Where a count reaches 0 before that
@@ -123,9 +123,21 @@ pub(crate) trait Client {
 
 /// A client on another machine, as a reclamation sees it.
 pub(crate) trait RemoteClient {
-    fn id(&self) -> TrusteeId;
     /// Number of its requests that have been served.
     fn served(&self) -> u64;
+}
+
+/// Question of a trustee to the other machines, in its reclamation of this number.
+#[derive(Clone, Copy)]
+pub(crate) struct Question {
+    pub(crate) trustee: TrusteeId,
+    pub(crate) reclamation: u64,
+}
+
+/// Answer to a question: for each machine, named by its service thread, workers with the numbers of their requests.
+pub(crate) struct Answer {
+    pub(crate) reclamation: u64,
+    pub(crate) of_machines: Vec<(TrusteeId, Vec<(u16, u64)>)>,
 }
 
 /// The trustee of a property table: the worker, or the one in `reclaim/model.rs`.
@@ -133,12 +145,12 @@ pub(crate) trait Trustee<C, F> {
     /// Handles the messages in the inbox.
     fn read_messages(&self);
     fn clients(&self) -> Ref<'_, Vec<Rc<C>>>;
-    /// Clients on other machines.
-    fn remote_clients(&self) -> Vec<Rc<F>>;
-    /// Service threads of other machines, and a question to one of them, for the reclamation of this number, which ends
+    /// The client that this worker of another machine is.
+    fn remote_client(&self, machine: u16, worker: u16) -> Option<Rc<F>>;
+    /// Service threads of other machines, and a question to all of them, for the reclamation of this number, which ends
     /// in [`PropertyTable::note_numbers`].
     fn services(&self) -> Vec<TrusteeId>;
-    fn ask(&self, service: TrusteeId, reclamation: u64);
+    fn ask(&self, reclamation: u64);
     /// Drops a property that is in no list any more.
     fn destroy(&self, property: *mut Header);
     /// Drops the value of a closed property that is not in use.
@@ -340,11 +352,13 @@ impl<C: Client, F: RemoteClient> PropertyTable<C, F> {
         };
         let awaited = trustee.clients().iter().filter_map(behind).collect();
         let asked = trustee.services();
+        let is_alone = asked.is_empty();
         let number = self.rounds.get() + 1;
         self.rounds.set(number);
-        *self.reclamation.borrow_mut() =
-            Some(Reclamation { properties, awaited, awaited_remote: Vec::new(), asked: asked.clone() });
-        asked.into_iter().for_each(|service| trustee.ask(service, number));
+        *self.reclamation.borrow_mut() = Some(Reclamation { properties, awaited, awaited_remote: Vec::new(), asked });
+        if !is_alone {
+            trustee.ask(number);
+        }
     }
 
     /// Sets those of the properties aside for which a client has a request that is queued, or in a batch that is not
@@ -378,24 +392,18 @@ impl<C: Client, F: RemoteClient> PropertyTable<C, F> {
         self.unreferenced.borrow_mut().extend(served.map(|aside| aside.property));
     }
 
-    /// Takes the numbers of all workers of a machine from its service thread, which was asked for this reclamation.
-    pub(crate) fn note_numbers(
-        &self,
-        trustee: &impl Trustee<C, F>,
-        service: TrusteeId,
-        reclamation: u64,
-        numbers: &[(u16, u64)],
-    ) {
+    /// Takes the numbers of all workers of the machines that have answered a question of a reclamation.
+    pub(crate) fn note_numbers(&self, trustee: &impl Trustee<C, F>, answer: &Answer) {
         let mut current = self.reclamation.borrow_mut();
-        // Another one may have begun only where the trustee ends: it drops its properties without waiting.
-        let Some(current) = current.as_mut().filter(|_| reclamation == self.rounds.get()) else { return };
-        current.asked.retain(|asked| *asked != service);
-        let clients = trustee.remote_clients();
-        let of_machine = clients.into_iter().filter(|client| client.id().machine() == service.machine());
-        current.awaited_remote.extend(of_machine.filter_map(|client| {
-            let (_, number) = numbers.iter().find(|(worker, _)| usize::from(*worker) == client.id().index())?;
-            Some((client, *number))
-        }));
+        // A machine was lost since, or the trustee ends: another one has begun, or none.
+        let Some(current) = current.as_mut().filter(|_| answer.reclamation == self.rounds.get()) else { return };
+        for (service, numbers) in &answer.of_machines {
+            current.asked.retain(|asked| asked != service);
+            current.awaited_remote.extend(numbers.iter().filter_map(|&(worker, number)| {
+                let client = trustee.remote_client(service.machine(), worker)?;
+                Some((client, number))
+            }));
+        }
     }
 
     /// Step (2).

@@ -25,6 +25,7 @@ use crate::ids::{self, TrusteeId};
 use crate::park::Parker;
 use crate::park::occupancy;
 use crate::property::Header;
+use crate::property::reclaim::{Answer, Question};
 use crate::property::slab::PropertySlab;
 use crate::request::{Notice, Pair};
 use crate::stats::Counters;
@@ -135,6 +136,10 @@ pub(crate) enum Message {
     /// Message to the service thread: a thread without a link has cloned or dropped a trust of a property on another
     /// machine (`remote::forward`).
     Forward,
+    /// Message to the service thread: a trustee asks for the requests of other machines to it.
+    Census(Question),
+    /// The answer.
+    Numbers(Box<Answer>),
     /// A thread wants to know of the fibers ([`Shared::ask_for_report`]).
     Report,
     /// An empty request, answered by its arrival.

@@ -21,8 +21,11 @@ use crate::request::Operation;
 ///
 /// The lengths of frames, the places of requests in them and the properties that they name are checked all the same.
 pub unsafe trait Carrier {
-    /// The workers of other machines, service threads included. All other calls name them by their place in this list.
+    /// The workers of other machines, service threads included, in the order of their ids. All other calls name them by
+    /// their place in this list.
     fn peers(&self) -> &[TrusteeId];
+    /// The service thread of this machine.
+    fn service(&self) -> TrusteeId;
     /// The service thread of each other machine.
     fn services(&self) -> &[TrusteeId];
     /// Bytes of a batch that goes in one piece. Longer ones go as well.

@@ -53,7 +53,8 @@ struct Peers {
     room_bytes: usize,
     trustees: Box<[PeerTrustee]>,
     clients: Box<[Rc<PeerClient>]>,
-    /// The service thread of each machine.
+    /// The service thread of this machine, and of each other one.
+    service: TrusteeId,
     services: Box<[TrusteeId]>,
     /// Number of requests made to each trustee.
     numbers: Arc<Numbers>,
@@ -85,6 +86,7 @@ impl Peers {
             room_bytes: carrier.room_bytes(),
             trustees: ids.iter().enumerate().map(|(place, &id)| PeerTrustee::new(id, place)).collect(),
             clients: ids.iter().map(|&id| Rc::new(PeerClient::new(id))).collect(),
+            service: carrier.service(),
             services: carrier.services().into(),
             numbers: Numbers::new(worker, ids),
             places,
@@ -137,8 +139,16 @@ impl Remote {
         self.peers.get().is_some()
     }
 
-    pub(crate) fn clients(&self) -> Vec<Rc<PeerClient>> {
-        self.peers.get().map_or_else(Vec::new, |peers| peers.clients.to_vec())
+    /// This worker of another machine, which is not lost, as a client.
+    pub(crate) fn client(&self, machine: u16, worker: u16) -> Option<Rc<PeerClient>> {
+        let peers = self.peers.get()?;
+        let place = peers.places.get(usize::from(machine))?.get(usize::from(worker))?.get();
+        peers.clients.get(place).cloned()
+    }
+
+    /// The service thread of this machine, if there are others.
+    pub(crate) fn service(&self) -> Option<TrusteeId> {
+        self.peers.get().map(|peers| peers.service)
     }
 
     /// The service threads of the other machines that are not lost.
@@ -146,6 +156,10 @@ impl Remote {
         let Some(peers) = self.peers.get() else { return Vec::new() };
         let lost = peers.lost.borrow();
         peers.services.iter().copied().filter(|service| !lost.contains(&service.machine())).collect()
+    }
+
+    pub(crate) fn is_lost(&self, machine: u16) -> bool {
+        self.peers.get().is_some_and(|peers| peers.lost.borrow().contains(&machine))
     }
 
     pub(crate) fn is_outstanding(&self) -> bool {

@@ -23,11 +23,19 @@ pub(super) struct Numbers {
 static ALL: Mutex<Vec<Arc<Numbers>>> = Mutex::new(Vec::new());
 
 impl Numbers {
+    /// `trustees` are in the order of their ids.
     pub(super) fn new(worker: TrusteeId, trustees: &[TrusteeId]) -> Arc<Numbers> {
+        assert!(trustees.is_sorted(), "they are found by their ids");
         let written = trustees.iter().map(|&trustee| (trustee, AtomicU64::new(0))).collect();
         let numbers = Arc::new(Numbers { worker, written });
         lock(&ALL).push(Arc::clone(&numbers));
         numbers
+    }
+
+    /// Returns the number of requests to this trustee, those not sent yet included.
+    fn made_to(&self, trustee: TrusteeId) -> u64 {
+        let place = self.written.binary_search_by_key(&trustee, |(to, _)| *to);
+        place.map_or(0, |place| self.written[place].1.load(Ordering::Relaxed))
     }
 
     /// Counts one more request. Relaxed: see the proof in `reclaim.rs`; this worker is the only writer.
@@ -42,11 +50,8 @@ impl Numbers {
 /// including those not sent yet.
 pub(crate) fn numbers_for(trustee: TrusteeId) -> Vec<(u16, u64)> {
     let all = lock(&ALL);
-    let number = |numbers: &Arc<Numbers>| {
-        let (_, written) = numbers.written.iter().find(|(to, _)| *to == trustee)?;
-        Some((numbers.worker.index() as u16, written.load(Ordering::Relaxed))).filter(|(_, written)| *written > 0)
-    };
-    all.iter().filter_map(number).collect()
+    let numbers = all.iter().map(|numbers| (numbers.worker.index() as u16, numbers.made_to(trustee)));
+    numbers.filter(|(_, made)| *made > 0).collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -33,10 +33,6 @@ impl PeerClient {
         PeerClient { client, served: Cell::new(0) }
     }
 
-    pub(crate) fn client(&self) -> TrusteeId {
-        self.client
-    }
-
     /// Requests served for this client since the start.
     pub(crate) fn served(&self) -> u64 {
         self.served.get()

@@ -54,6 +54,9 @@ unsafe impl Carrier for Played {
     fn peers(&self) -> &[TrusteeId] {
         &self.peers
     }
+    fn service(&self) -> TrusteeId {
+        worker::with(|worker| worker.id)
+    }
     fn services(&self) -> &[TrusteeId] {
         &self.peers
     }
@@ -464,7 +467,7 @@ fn a_batch_of_another_number_of_requests_than_it_says_is_malformed() {
 #[test]
 fn a_peer_s_requests_are_numbered_as_they_are_served() {
     play(|peer, _| {
-        let served = || worker::with(|worker| worker.remote.clients()[0].served());
+        let served = || worker::with(|worker| worker.remote.peers.get().expect("it is attached").clients[0].served());
         assert_eq!(served(), 0);
         for (properties, so_far) in [(&[0, 1, 2][..], 3), (&[7], 4), (&[1; 30], 34)] {
             let _ = asked::<NONE>(peer, properties);

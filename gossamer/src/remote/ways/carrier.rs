@@ -384,6 +384,10 @@ unsafe impl Carrier for WaysCarrier {
         &self.ids
     }
 
+    fn service(&self) -> TrusteeId {
+        self.ways.layout.service(self.own.machine).trustee_id()
+    }
+
     fn services(&self) -> &[TrusteeId] {
         &self.services
     }

@@ -304,13 +304,13 @@ impl Trustee<Local, PeerClient> for Owner {
     fn clients(&self) -> Ref<'_, Vec<Rc<Local>>> {
         if self.rule == Rule::NoWait { self.nobody.borrow() } else { self.clients.borrow() }
     }
-    fn remote_clients(&self) -> Vec<Rc<PeerClient>> {
-        Vec::new()
+    fn remote_client(&self, _: u16, _: u16) -> Option<Rc<PeerClient>> {
+        None
     }
     fn services(&self) -> Vec<TrusteeId> {
         Vec::new()
     }
-    fn ask(&self, _service: TrusteeId, _reclamation: u64) {
+    fn ask(&self, _: u64) {
         unreachable!("there are none");
     }
     fn destroy(&self, property: *mut Header) {

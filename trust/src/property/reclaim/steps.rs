@@ -64,13 +64,13 @@ impl Trustee<Played, PeerClient> for Owner {
     fn clients(&self) -> Ref<'_, Vec<Rc<Played>>> {
         self.clients.borrow()
     }
-    fn remote_clients(&self) -> Vec<Rc<PeerClient>> {
-        Vec::new()
+    fn remote_client(&self, _: u16, _: u16) -> Option<Rc<PeerClient>> {
+        None
     }
     fn services(&self) -> Vec<TrusteeId> {
         Vec::new()
     }
-    fn ask(&self, _: TrusteeId, _: u64) {
+    fn ask(&self, _: u64) {
         unreachable!("there is no other machine");
     }
     fn destroy(&self, property: *mut Header) {

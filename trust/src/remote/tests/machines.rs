@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use super::{NONE, Probe, frame};
 use crate::api::link::{Buffer, Carrier, Operation, attach};
@@ -28,6 +28,7 @@ struct Peer {
 
 struct Played {
     ids: Vec<TrusteeId>,
+    service: TrusteeId,
     services: Vec<TrusteeId>,
     peers: Rc<RefCell<Vec<Peer>>>,
 }
@@ -36,6 +37,9 @@ struct Played {
 unsafe impl Carrier for Played {
     fn peers(&self) -> &[TrusteeId] {
         &self.ids
+    }
+    fn service(&self) -> TrusteeId {
+        self.service
     }
     fn services(&self) -> &[TrusteeId] {
         &self.services
@@ -103,6 +107,11 @@ impl Machines {
         machines
     }
 
+    /// Returns the number of questions without an answer.
+    fn questions(&self) -> u32 {
+        self.peers.borrow().iter().map(|peer| peer.asked).sum()
+    }
+
     /// Answers all questions to this machine with the number of requests of each of its workers.
     fn tell(&self, machine: u16, numbers: &[(u64, u64)]) {
         let words: Vec<u64> = numbers.iter().flat_map(|&(worker, made)| [worker, made]).collect();
@@ -125,19 +134,26 @@ impl Machines {
     }
 }
 
+/// Gives this worker such peers. `service`: another worker that asks in its place.
+fn attach_to(ids: Peers, service: Option<TrusteeId>) -> Machines {
+    let peers = Rc::new(RefCell::new(ids.iter().map(|_| Peer::default()).collect::<Vec<_>>()));
+    let workers: Vec<_> = ids.iter().map(|&(machine, index)| worker_id(machine, index)).collect();
+    let mut services = workers.clone();
+    services.dedup_by_key(|service| service.machine());
+    let service = service.unwrap_or_else(|| worker::with(|worker| worker.id));
+    attach(Some(Box::new(Played { ids: workers, service, services, peers: Rc::clone(&peers) })), None);
+    Machines { ids, peers }
+}
+
 /// Runs `test` on a worker with such peers. The second argument tells whether the property, whose only trust is gone,
 /// is there.
 fn play(ids: Peers, test: impl FnOnce(&Machines, &dyn Fn() -> bool) + Send + 'static) {
     let thread = std::thread::spawn(move || {
-        let peers = Rc::new(RefCell::new(ids.iter().map(|_| Peer::default()).collect::<Vec<_>>()));
-        let workers: Vec<_> = ids.iter().map(|&(machine, index)| worker_id(machine, index)).collect();
-        let mut services = workers.clone();
-        services.dedup_by_key(|service| service.machine());
-        attach(Some(Box::new(Played { ids: workers, services, peers: Rc::clone(&peers) })), None);
+        let machines = attach_to(ids, None);
         let value = Arc::new(());
         drop(crate::local_trustee().entrust(Arc::clone(&value)));
         yield_now();
-        test(&Machines { ids, peers }, &|| Arc::strong_count(&value) == 2);
+        test(&machines, &|| Arc::strong_count(&value) == 2);
         assert_eq!(Arc::strong_count(&value), 1);
         assert!(!worker::with(|worker| worker.remote.is_outstanding()));
     });
@@ -182,5 +198,51 @@ fn a_drop_waits_for_the_only_other_machine() {
         assert!(is_there());
         machines.serve(0, 1);
         assert!(!is_there(), "worker 0 of that machine has no link to this one");
+    });
+}
+
+#[test]
+fn some_machines_are_asked_at_a_time() {
+    const SIX: Peers = &[(1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0)];
+    play(SIX, |machines, is_there| {
+        for left in (1..=SIX.len()).rev() {
+            let asked = machines.asked();
+            assert_eq!(asked.len(), left.min(4), "{asked:?}");
+            assert!(is_there());
+            machines.tell(asked[0], &[]);
+        }
+        assert!(!is_there());
+    });
+}
+
+#[test]
+fn the_service_thread_asks_for_all_trustees_of_its_machine() {
+    let (asks, asked) = mpsc::channel();
+    play(&[(7, 0)], move |machines, is_there| {
+        let service = worker::with(|worker| worker.id);
+        let other = std::thread::spawn(move || {
+            let machines = attach_to(&[(7, 0)], Some(service));
+            let value = Arc::new(());
+            drop(crate::local_trustee().entrust(Arc::clone(&value)));
+            yield_now();
+            asks.send(()).unwrap();
+            limits::wait_until("its property is reclaimed", || {
+                yield_now();
+                Arc::strong_count(&value) == 1
+            });
+            assert_eq!(machines.asked(), [] as [u16; 0], "it asks nobody itself");
+        });
+        asked.recv().unwrap();
+        yield_now();
+        assert_eq!(machines.questions(), 1, "the other one waits for the next round");
+        machines.tell(7, &[]);
+        assert!(!is_there());
+        limits::wait_until("the other one's question is asked", || {
+            yield_now();
+            machines.questions() == 1
+        });
+        assert!(!other.is_finished());
+        machines.tell(7, &[]);
+        other.join().unwrap();
     });
 }

@@ -13,6 +13,7 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod beside;
+mod census;
 pub(crate) mod current;
 pub(crate) mod end;
 mod here;
@@ -20,6 +21,7 @@ pub(crate) mod idle;
 pub(crate) mod launches;
 pub(crate) mod lines;
 mod marks;
+mod messages;
 mod not_made;
 mod pairs;
 pub(crate) mod reclaim;
@@ -47,10 +49,11 @@ use crate::park::outside::Outside;
 use crate::property::Header;
 use crate::property::reclaim::PropertyTable;
 use crate::reactor::Reactor;
-use crate::registry::{self, Calls, Message, Shared};
+use crate::registry::{self, Shared};
 use crate::remote::{PeerClient, Remote};
 use crate::request::{Host, Pair};
 use crate::runtime::worker::beside::Beside;
+use crate::runtime::worker::census::Questions;
 use crate::runtime::worker::idle::Idle;
 use crate::runtime::worker::launches::Launches;
 use crate::runtime::worker::marks::Marks;
@@ -142,6 +145,7 @@ pub(crate) struct Worker {
     pub(crate) launches: Launches,
     pub(crate) idle: Idle,
     pub(crate) remote: Remote,
+    questions: Questions,
     pub(crate) outside: Outside,
     pub(crate) pairs: Pairs,
     /// Turns since it last served a client on this machine, up to a limit; `u8::MAX` if never.
@@ -188,6 +192,7 @@ impl Worker {
             launches: Launches::default(),
             idle: Idle::new(settings.spin_ns),
             remote: Remote::default(),
+            questions: Questions::default(),
             outside: Outside::default(),
             pairs: Pairs::default(),
             served_turns_ago: Cell::new(u8::MAX),
@@ -231,6 +236,7 @@ impl Worker {
         if self.timers.fire(&self.scheduler) {
             busy = true;
             self.idle.timer_fired();
+            self.begin_if_due();
         }
         let start = TRACED.then(Instant::now);
         if self.run_fibers::<TRACED>() {
@@ -387,75 +393,6 @@ impl Worker {
         self.pairs.flush();
         if self.remote.is_attached() {
             self.remote.flush(self);
-        }
-    }
-
-    /// Handles the messages in the inbox.
-    pub(crate) fn read_messages(&self) -> bool {
-        if !self.shared.has_messages() {
-            return false;
-        }
-        self.mark_busy();
-        let (calls, messages) = self.shared.take_messages();
-        self.run_calls(calls);
-        self.handle_all(messages);
-        self.forget_clients();
-        true
-    }
-
-    /// Runs calls of threads without slots. Nothing is reclaimed meanwhile: calls still to come may be the last to need
-    /// their property.
-    pub(crate) fn run_calls(&self, calls: Calls) {
-        if !self.in_aftermath.replace(true) {
-            // A panic of dropped captures has been reported already.
-            for call in calls {
-                quietly(|| call.run());
-            }
-            return self.in_aftermath.set(false);
-        }
-        // In the middle of a reclamation no closure runs: later, and each with a trust of its property up to then.
-        for call in calls {
-            let property = call.property();
-            // SAFETY: live: the sender of the call had a trust of it.
-            let count = move |worker: &Worker, delta| unsafe { worker.count(property, delta) };
-            if !property.is_null() {
-                count(self, 1);
-            }
-            self.defer(Box::new(move || {
-                quietly(|| call.run());
-                if !property.is_null() {
-                    with(|worker| count(worker, -1));
-                }
-            }));
-        }
-    }
-
-    /// Handles messages. Nothing is reclaimed meanwhile: messages still to come may count a trust (`reclaim.rs`).
-    pub(crate) fn handle_all(&self, messages: VecDeque<Message>) {
-        let before = self.in_aftermath.replace(true);
-        for message in messages {
-            self.handle(message);
-        }
-        self.in_aftermath.set(before);
-    }
-
-    fn handle(&self, message: Message) {
-        match message {
-            Message::Client(client, pair) => self.accept(client, pair),
-            Message::Ready(fiber) => self.scheduler.ready(fiber),
-            Message::Spawn(entry) => self.start_fiber(entry.run, None, entry.origin, entry.whom),
-            Message::Run(run) => self.defer(Box::new(move || with(|worker| worker.delegated(run)))),
-            // SAFETY: the trust that this is about keeps the property until its count says otherwise [property-live].
-            Message::Count(property, delta) => unsafe { self.count(property.0, delta) },
-            Message::Adopt(property) => self.adopt_from_elsewhere(property.0),
-            Message::Forward => reclaim::forward_counts(self),
-            Message::Probe(probe) => probe.answer(),
-            Message::Report => report::answer(self),
-            Message::Abort(whom) => self.abort(whom),
-            Message::Interrupt(fiber, wait, why) => {
-                self.scheduler.interrupt(fiber, wait, why);
-            }
-            Message::Nudge => {}
         }
     }
 

@@ -1,12 +1,11 @@
 //! The worker as trustee of its properties: its part in a reclamation (`property::reclaim`), and the requests by which
-//! trusts are counted, properties are entrusted from elsewhere, and other machines are asked for their numbers.
+//! trusts are counted and properties are entrusted from elsewhere. Not here: questions to other machines (`census`).
 
 #![allow(unsafe_code)]
 
 use std::any::Any;
 use std::cell::Ref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr;
 use std::rc::Rc;
 
 use super::Worker;
@@ -16,7 +15,7 @@ use crate::property::reclaim::{Client, RemoteClient, Trustee};
 use crate::property::{self, Header};
 use crate::registry::{self, Message, PropertyRef};
 use crate::remote::{self, PeerClient};
-use crate::request::{Fault, Host, Ignore, Notice, Operation, Pair, Request, Response, Resuming, Serving, Target};
+use crate::request::{Host, Ignore, Notice, Operation, Pair, Request, Serving, Target};
 use crate::unwind::{discard, quietly};
 
 impl Client for Incoming {
@@ -36,9 +35,6 @@ impl Client for Incoming {
 }
 
 impl RemoteClient for PeerClient {
-    fn id(&self) -> TrusteeId {
-        self.client()
-    }
     fn served(&self) -> u64 {
         self.served()
     }
@@ -51,15 +47,14 @@ impl Trustee<Incoming, PeerClient> for Worker {
     fn clients(&self) -> Ref<'_, Vec<Rc<Incoming>>> {
         self.incoming()
     }
-    fn remote_clients(&self) -> Vec<Rc<PeerClient>> {
-        self.remote.clients()
+    fn remote_client(&self, machine: u16, worker: u16) -> Option<Rc<PeerClient>> {
+        self.remote.client(machine, worker)
     }
     fn services(&self) -> Vec<TrusteeId> {
         self.remote.services()
     }
-    fn ask(&self, service: TrusteeId, reclamation: u64) {
-        let answer = CensusAnswer { service, reclamation };
-        self.submit(service, ptr::null_mut(), Census { trustee: self.id }, answer, false);
+    fn ask(&self, reclamation: u64) {
+        self.ask_for_numbers(reclamation);
     }
     fn destroy(&self, property: *mut Header) {
         self.forget_poison(property);
@@ -143,52 +138,6 @@ impl Request for Adopt {
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
         super::with(|worker| worker.adopt_from_elsewhere(property));
         serving.out.put(());
-    }
-}
-
-/// Asks a machine, by its service thread, how many requests each of its workers has made to this trustee.
-struct Census {
-    trustee: TrusteeId,
-}
-
-impl Request for Census {
-    const TARGET: Target = Target::Nothing;
-
-    unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
-        super::with(|worker| {
-            // Counts noted by threads without links are included.
-            forward_counts(worker);
-            let numbers = remote::numbers_for(self.trustee);
-            let words: Vec<u8> = numbers
-                .iter()
-                .flat_map(|&(worker, number)| [u64::from(worker), number])
-                .flat_map(u64::to_ne_bytes)
-                .collect();
-            serving.out.put_bytes(&words);
-        });
-    }
-}
-
-/// Answer to a `Census`.
-struct CensusAnswer {
-    service: TrusteeId,
-    /// The reclamation that asked.
-    reclamation: u64,
-}
-
-impl Response for CensusAnswer {
-    unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
-        let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
-        let numbers_in = |bytes: &[u8]| -> Vec<(u16, u64)> {
-            bytes.chunks_exact(16).map(|pair| (word(&pair[..8]) as u16, word(&pair[8..]))).collect()
-        };
-        let numbers = match fault {
-            // SAFETY: `Census` puts bytes.
-            None => unsafe { resuming.responses.take_bytes(numbers_in) },
-            // Its machine is lost: `mark_old` has ended that reclamation, so the number is an old one.
-            Some(_) => Vec::new(),
-        };
-        super::with(|worker| worker.property_table().note_numbers(worker, self.service, self.reclamation, &numbers));
     }
 }
 
