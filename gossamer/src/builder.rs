@@ -128,9 +128,7 @@ impl Builder {
 
     /// Sets whether all workers of two machines share one *machine way*, or each pair of workers has rings of its own.
     /// Unless set, machines have ways where there are more than four of them and a pair would have one slot of 8 KiB:
-    /// docs/scaling.md has the costs of both. Over RDMA there are rings alone: a program that asks for machine ways
-    /// goes over TCP where the fabric is `auto`, and is refused where it is `verbs`. `gossamer-launch run
-    /// --machine-ways` takes precedence.
+    /// docs/scaling.md has the costs of both. `gossamer-launch run --machine-ways` takes precedence.
     ///
     /// ```
     /// gossamer::builder().machine_ways(true).main(|| assert_eq!(gossamer::entrust(4).apply(|n| *n), 4), 2);

@@ -25,7 +25,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::{FabricChoice, HostPlan, Plan, PortRange};
 use crate::codec;
-use crate::complain::complain;
 use crate::control::{Control, MAX_ENDPOINT_BYTES, Message};
 use crate::error::StartError;
 use crate::fate::StartMessage;
@@ -91,46 +90,26 @@ pub(crate) fn connect(
 
     let cores: Vec<u16> = endpoints.iter().map(|endpoint| endpoint.cores).collect();
     let offers: Vec<Option<Offer>> = endpoints.iter().map(|endpoint| endpoint.verbs.clone()).collect();
-    let (offers, machine_ways) = choose_ways(own, plan, offers, asked.machine_ways)?;
     let transports = better_transports(plan, own, &transports, &offers);
     let candidate = candidate.filter(|_| transports.contains(&Transport::Verbs));
     let workers = workers::divide(plan, &cores, asked.threads)?;
-    let layout = Layout::choose(workers, asked.hidden, Slots::of(plan), machine_ways);
+    let layout = Layout::choose(workers, asked.hidden, Slots::of(plan), asked.machine_ways);
     let layout = Arc::new(layout.with_direct_ways(asked.direct_ways));
     let threads: Vec<u16> = (0..layout.machines()).map(|machine| layout.threads(machine)).collect();
-    let (own, transports, threads) = (MachineId(own), &transports[..], &threads[..]);
-    let topology = Topology { own, transports, offers: &offers, threads, deadline: deadline_after(deadline.left()) };
-    let parts = Parts { own, plan, region: layout.region_size(own.0), topology, deadline };
+    let topology = Topology {
+        own: MachineId(own),
+        transports: &transports,
+        offers: &offers,
+        threads: &threads,
+        has_ways: layout.has_ways(),
+        deadline: deadline_after(deadline.left()),
+    };
+    let parts = Parts { own: topology.own, plan, region: layout.region_size(own), topology, deadline };
     let opened = parts.open(memory, listener, candidate, &endpoints, key);
     let (fabric, transports) = opened.map_err(|error| StartError::fabric(error, plan))?;
-    let name = plan.host_of(own.0).name.clone();
+    let name = plan.host_of(own).name.clone();
     let hellos = exchange(&*fabric, &layout, image.id(), name, parts.deadline.left())?;
     Ok(Connected { fabric, layout, hellos, transports })
-}
-
-/// Returns the offers of RDMA that are taken, and the choice between machine ways and rings, for all machines alike.
-/// Over RDMA there are rings alone, also where it was merely offered; a program that asks for machine ways there has
-/// them over TCP.
-fn choose_ways(
-    own: u16,
-    plan: &Plan,
-    offers: Vec<Option<Offer>>,
-    asked: Option<bool>,
-) -> Result<(Vec<Option<Offer>>, Option<bool>), StartError> {
-    let is_offered = offers.iter().any(Option::is_some);
-    match asked {
-        Some(true) if plan.fabric == FabricChoice::Verbs => Err(StartError::MachineWays),
-        Some(true) if is_offered => {
-            if own == 0 {
-                complain(format_args!(
-                    "the program asks for machine ways, so its machines use TCP and not the RDMA devices that they have"
-                ));
-            }
-            Ok((vec![None; offers.len()], asked))
-        }
-        None if is_offered || plan.fabric == FabricChoice::Verbs => Ok((offers, Some(false))),
-        asked => Ok((offers, asked)),
-    }
 }
 
 impl Endpoint {
@@ -335,7 +314,6 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::over_verbs::tests::offer;
 
     fn endpoint(cores: u16) -> Endpoint {
         Endpoint { cores, tcp: Some(([192, 0, 2, 1], 4711).into()), verbs: None }
@@ -346,26 +324,6 @@ mod tests {
     }
 
     const LONG: Duration = Duration::from_secs(60);
-
-    #[test]
-    fn machine_ways_go_over_tcp_where_rdma_is_offered_and_are_refused_where_it_is_asked_for() {
-        let decide = |fabric, offers: &[Option<Offer>], asked| {
-            let chosen = choose_ways(1, &Plan::local(2, fabric, None), offers.to_vec(), asked);
-            chosen.map(|(taken, ways)| (taken.iter().flatten().count(), ways)).map_err(|error| error.to_string())
-        };
-        let offer = || offer("RoCE v2");
-        for asked in [None, Some(false), Some(true)] {
-            assert_eq!(decide(FabricChoice::Auto, &[None, None], asked), Ok((0, asked)));
-        }
-        for asked in [None, Some(false)] {
-            assert_eq!(decide(FabricChoice::Auto, &[offer(), offer()], asked), Ok((2, Some(false))));
-            assert_eq!(decide(FabricChoice::Auto, &[None, offer()], asked), Ok((1, Some(false))));
-            assert_eq!(decide(FabricChoice::Verbs, &[offer(), offer()], asked), Ok((2, Some(false))));
-        }
-        assert_eq!(decide(FabricChoice::Auto, &[None, offer()], Some(true)), Ok((0, Some(true))));
-        let refused = decide(FabricChoice::Verbs, &[offer(), offer()], Some(true)).unwrap_err();
-        assert!(refused.contains("cannot have over RDMA") && refused.contains("`fabric: tcp`"), "{refused}");
-    }
 
     #[test]
     fn machines_of_one_host_listen_at_ports_of_the_range_until_it_is_used_up() {

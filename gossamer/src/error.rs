@@ -60,10 +60,6 @@ pub(crate) enum StartError {
         "the program is to outlive machines (`survives`), which it cannot with {what}: run it without `survives`{cure}"
     )]
     Survives { what: &'static str, cure: &'static str },
-    #[error(
-        "the program asks for machine ways, which it cannot have over RDMA: run it without them, or with `fabric: tcp`"
-    )]
-    MachineWays,
     #[error("a worker ended while it was connected to the others: {0}")]
     Worker(String),
     #[error("{0} threads used trusts before `gossamer::main`: call it first")]

@@ -68,6 +68,8 @@ pub(crate) struct Topology<'a> {
     pub(crate) offers: &'a [Option<Offer>],
     /// Number of threads of each machine that write to others.
     pub(crate) threads: &'a [u16],
+    /// Machines have ways, on which all threads of a machine share a queue pair.
+    pub(crate) has_ways: bool,
     pub(crate) deadline: Instant,
 }
 
@@ -116,8 +118,9 @@ impl Candidate {
         let party = Party {
             machine: topology.own,
             machines,
-            workers: topology.threads[usize::from(topology.own.0)],
-            peers: peers.iter().map(|peer| (*peer, topology.threads[usize::from(peer.0)])).collect(),
+            workers: topology.workers(topology.own),
+            peers: peers.iter().map(|peer| (*peer, topology.workers(*peer))).collect(),
+            is_shared: topology.has_ways,
         };
         let prepared = match VerbsFabric::prepare(&self.settings, party, region) {
             Err(error) if self.is_asked_for => return Err(error),
@@ -180,6 +183,11 @@ impl Topology<'_> {
         self.transports[usize::from(peer.0)] == Transport::Verbs
     }
 
+    /// Returns the number of a machine's workers as the fabric sees them: ways have one more, behind all threads.
+    fn workers(&self, machine: MachineId) -> u16 {
+        self.threads[usize::from(machine.0)].saturating_add(u16::from(self.has_ways))
+    }
+
     fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
@@ -223,10 +231,10 @@ fn timeout(silence_ms: u64, retries: u8) -> u8 {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
 
-    pub(crate) fn offer(network: &str) -> Option<Offer> {
+    fn offer(network: &str) -> Option<Offer> {
         Some(Offer { network: network.to_owned(), mailbox: ([192, 0, 2, 1], 4711).into() })
     }
 

@@ -50,6 +50,16 @@ fn without_the_library_the_packages_are_named() {
     assert!(said(&output).contains(expected), "{}", said(&output));
 }
 
+/// All threads of two machines with ways share one queue pair, and there is one for heartbeats.
+#[test]
+fn machine_ways_need_two_queue_pairs_to_each_machine() {
+    let limit = [("VERBS_STUB_QUEUE_PAIRS", "2")];
+    let output = run(&limit, true, &["--fabric", "verbs", "--machine-ways", "on"]);
+    assert!(output.status.success() && said(&output).contains("by verbs"), "{}", said(&output));
+    let output = run(&limit, true, &["--fabric", "verbs", "--machine-ways", "off"]);
+    assert!(said(&output).contains("5 queue pairs are needed, stub0 has 2: use fewer workers"), "{}", said(&output));
+}
+
 #[test]
 fn with_a_good_device_the_program_runs_by_verbs() {
     for in_order in ["0", "1"] {

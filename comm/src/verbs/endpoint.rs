@@ -19,6 +19,7 @@ pub const REGION_KEY_AT: usize = 34;
 const ETHERNET: u8 = 1;
 const IN_ORDER: u8 = 2;
 const ROUTABLE: u8 = 4;
+const SHARED: u8 = 8;
 
 /// Registered memory, as peers address it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,7 +42,7 @@ pub(super) struct Line {
     pub(super) peer: MachineId,
     /// Offset of the peer's part of this machine's board.
     pub(super) board_part: u32,
-    /// Number of the heartbeat's queue pair, then one for each lane.
+    /// Number of the heartbeat's queue pair, then one for each lane, or one that all workers share.
     pub(super) queue_pairs: Vec<u32>,
 }
 
@@ -56,6 +57,8 @@ pub(super) struct VerbsEndpoint {
     pub(super) is_in_order: bool,
     /// Whether it uses RoCE v2.
     pub(super) is_routable: bool,
+    /// Whether its workers share one queue pair to each peer.
+    pub(super) is_shared: bool,
     pub(super) mtu: u8,
     pub(super) gid: [u8; 16],
     pub(super) lid: u16,
@@ -70,8 +73,10 @@ pub(super) struct VerbsEndpoint {
 impl VerbsEndpoint {
     pub(super) fn encode(&self) -> Result<Vec<u8>, Error> {
         let flag = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
-        let flags =
-            flag(self.is_ethernet, ETHERNET) | flag(self.is_in_order, IN_ORDER) | flag(self.is_routable, ROUTABLE);
+        let flags = flag(self.is_ethernet, ETHERNET)
+            | flag(self.is_in_order, IN_ORDER)
+            | flag(self.is_routable, ROUTABLE)
+            | flag(self.is_shared, SHARED);
         let mut bytes = MAGIC.to_vec();
         for number in [self.machine.0, self.machines, self.lanes] {
             bytes.extend(number.to_le_bytes());
@@ -142,7 +147,7 @@ impl Reader<'_> {
             lines.push(Line { peer, board_part, queue_pairs });
         }
         let is = |bit| flags & bit != 0;
-        let (is_ethernet, is_in_order, is_routable) = (is(ETHERNET), is(IN_ORDER), is(ROUTABLE));
+        let (is_ethernet, is_in_order, is_routable, is_shared) = (is(ETHERNET), is(IN_ORDER), is(ROUTABLE), is(SHARED));
         self.0.is_empty().then_some(VerbsEndpoint {
             machine,
             machines,
@@ -150,6 +155,7 @@ impl Reader<'_> {
             is_ethernet,
             is_in_order,
             is_routable,
+            is_shared,
             mtu,
             gid,
             lid,
@@ -201,6 +207,7 @@ mod tests {
             is_ethernet: true,
             is_in_order: false,
             is_routable: true,
+            is_shared: queue_pairs == 2,
             mtu: 3,
             gid: *b"0123456789abcdef",
             lid: 77,
@@ -214,7 +221,7 @@ mod tests {
 
     #[test]
     fn an_endpoint_comes_back_as_it_was() {
-        for (peers, queue_pairs) in [(0, 0), (1, 3), (63, 66)] {
+        for (peers, queue_pairs) in [(0, 0), (1, 3), (63, 66), (999, 2)] {
             let endpoint = endpoint(peers, queue_pairs);
             let bytes = endpoint.encode().unwrap();
             assert_eq!(VerbsEndpoint::decode(MachineId(3), &bytes).unwrap(), endpoint);

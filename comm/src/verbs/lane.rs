@@ -1,19 +1,21 @@
-//! Lane: all traffic of one thread of this machine (a worker, or the thread that starts it), with all peers.
-//! Its links share one completion queue, which it polls itself.
+//! Lane: all traffic of one thread of this machine (a worker, or the thread that starts it), with all peers; or of all
+//! threads with one peer (`lanes`). Its links share one completion queue, which its threads poll.
 //!
-//! Here: splitting writes into pieces, waiting for room, taking completions, telling peers its sleep state.
+//! Here: splitting writes into pieces, waiting for room, taking completions, telling peers who sleeps.
 //! Not here: the counters of a link (`link`).
 //!
-//! A lock protects a lane: its own thread takes it, and twice a second the I/O thread if it is free.
+//! A lock protects a lane: its own thread takes it, or all do, and twice a second the I/O thread if it is free.
 
 use super::board::{Sleep, lane_word};
 use super::endpoint::Remote;
+use super::lanes::Polled;
 use super::link::{Counts, Link};
 use super::liveness::{VerbsLiveness, failure};
 use super::raw::{self, Completion, CompletionQueue};
 use crate::error::Error;
 use crate::ids::MachineId;
 use crate::memory::{self, WORD_BYTES};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -28,33 +30,37 @@ pub(super) fn tag_of(peer: MachineId) -> u64 {
 }
 
 pub(super) struct Lane {
-    index: usize,
     sends: Arc<CompletionQueue>,
-    /// Links by machine.
+    /// Links by machine, from machine `first` on.
     links: Vec<Option<Link>>,
+    first: usize,
     liveness: Arc<VerbsLiveness>,
-    /// Machines whose links have wakes to look after, found at this poll and at the one before.
+    /// Links that have wakes to look after, found at this poll and at the one before.
     due: Vec<usize>,
     next_due: Vec<usize>,
-    sleeps: u32,
-    /// Request with the announcement of the current sleep, for each link.
-    announced: Vec<u64>,
+    /// Request with the announcement of a thread's last sleep, by thread, for each link.
+    announced: BTreeMap<usize, Vec<u64>>,
 }
 
 impl Lane {
     pub(super) fn new(
-        index: usize,
         sends: Arc<CompletionQueue>,
+        first: MachineId,
         links: Vec<Option<Link>>,
         liveness: Arc<VerbsLiveness>,
     ) -> Lane {
         let room = links.len();
         let (due, next_due) = (Vec::with_capacity(room), Vec::with_capacity(room));
-        Lane { index, sends, links, liveness, due, next_due, sleeps: 0, announced: vec![0; room] }
+        Lane { sends, links, first: usize::from(first.0), liveness, due, next_due, announced: BTreeMap::new() }
     }
 
     pub(super) fn link(&mut self, peer: MachineId) -> Option<&mut Link> {
-        self.links.get_mut(usize::from(peer.0)).and_then(Option::as_mut)
+        let index = usize::from(peer.0).checked_sub(self.first)?;
+        self.links.get_mut(index)?.as_mut()
+    }
+
+    fn peer(&self, index: usize) -> MachineId {
+        MachineId((self.first + index) as u16)
     }
 
     /// See `Connection::write`. The caller has checked that there is such a peer.
@@ -122,94 +128,73 @@ impl Lane {
         }
     }
 
-    /// Takes the available completions, and posts the requests that follow from them.
-    pub(super) fn poll(&mut self) -> Result<(), Error> {
-        let Lane { sends, links, liveness, next_due, .. } = self;
-        sends.poll(&mut |completion: Completion| {
-            let peer = (completion.id >> PEER_SHIFT) as usize;
-            let Some(link) = links.get_mut(peer).and_then(Option::as_mut) else { return };
-            if completion.status != raw::WC_SUCCESS {
-                if !link.is_dead {
-                    link.is_dead = true;
-                    liveness.mark_lost(link.remote.peer, &failure(completion.status));
-                }
-                return;
-            }
-            link.complete(completion.id & ((1 << PEER_SHIFT) - 1));
-            if (link.has_chain() || link.has_later()) && !next_due.contains(&peer) {
-                next_due.push(peer);
-            }
-        })?;
-        self.follow_up()
-    }
-
     /// Flushes links with wake messages to send at once, and those with wakes to look after that no flush of
-    /// the worker has covered since the last poll.
+    /// a worker has covered since the last poll.
     fn follow_up(&mut self) -> Result<(), Error> {
-        while let Some(peer) = self.due.pop() {
-            if self.links[peer].as_ref().is_some_and(|link| link.has_later() || link.has_chain()) {
-                self.flush(MachineId(peer as u16))?;
+        while let Some(index) = self.due.pop() {
+            if self.links[index].as_ref().is_some_and(|link| link.has_later() || link.has_chain()) {
+                self.flush(self.peer(index))?;
             }
         }
-        while let Some(peer) = self.next_due.pop() {
-            if self.links[peer].as_ref().is_some_and(Link::has_chain) {
-                self.flush(MachineId(peer as u16))?;
+        while let Some(index) = self.next_due.pop() {
+            if self.links[index].as_ref().is_some_and(Link::has_chain) {
+                self.flush(self.peer(index))?;
             }
-            if self.links[peer].as_ref().is_some_and(Link::has_later) {
-                self.due.push(peer);
+            if self.links[index].as_ref().is_some_and(Link::has_later) {
+                self.due.push(index);
             }
         }
         Ok(())
     }
 
-    /// Does the I/O thread's part for a thread that does not poll.
+    /// Does the I/O thread's part for threads that do not poll.
     pub(super) fn look_again(&mut self) -> Result<(), Error> {
         self.poll()?;
-        for peer in 0..self.links.len() {
-            let is_broken = self.links[peer].as_mut().is_some_and(|link| !link.is_dead && link.look_again().is_err());
+        for index in 0..self.links.len() {
+            let is_broken = self.links[index].as_mut().is_some_and(|link| !link.is_dead && link.look_again().is_err());
             if is_broken {
-                self.kill(MachineId(peer as u16), "its queue pair takes no requests");
+                self.kill(self.peer(index), "its queue pair takes no requests");
             }
         }
         Ok(())
     }
 
-    /// Writes `sleep` to the boards of all peers.
-    fn tell(&mut self, sleep: Sleep) -> Result<(), Error> {
-        for peer in 0..self.links.len() {
-            let Some(remote) = self.links[peer].as_ref().filter(|link| !link.is_dead).map(|link| link.remote) else {
-                continue;
-            };
-            self.push(remote.peer, &sleep.0.to_ne_bytes(), remote.board.at(lane_word(self.index)))?;
+    /// Writes the sleep state of a thread to the boards of all peers.
+    fn tell(&mut self, thread: usize, sleep: Sleep) -> Result<(), Error> {
+        for index in 0..self.links.len() {
+            let link = self.links[index].as_ref().filter(|link| !link.is_dead);
+            let Some(remote) = link.map(|link| link.remote) else { continue };
+            self.push(remote.peer, &sleep.0.to_ne_bytes(), remote.board.at(lane_word(thread)))?;
         }
         Ok(())
     }
 
-    /// Tells the peers that this lane is about to sleep. It may sleep once `poll_announced` returns true.
-    pub(super) fn announce(&mut self, park_offset: usize) -> Result<(), Error> {
-        self.sleeps = self.sleeps.wrapping_add(1);
-        self.tell(Sleep::asleep(self.sleeps, park_offset)?)?;
-        for peer in 0..self.links.len() {
-            match self.links[peer].as_mut().filter(|link| !link.is_dead).map(Link::post_announcement) {
-                Some(Ok(request)) => self.announced[peer] = request,
-                Some(Err(_)) => self.kill(MachineId(peer as u16), "its queue pair takes no requests"),
+    /// Tells the peers that a thread is about to sleep. It may sleep once `is_announced` returns true.
+    pub(super) fn announce(&mut self, thread: usize, sleep: Sleep) -> Result<(), Error> {
+        self.tell(thread, sleep)?;
+        let mut requests = self.announced.remove(&thread).unwrap_or_else(|| vec![0; self.links.len()]);
+        for (index, announced) in requests.iter_mut().enumerate() {
+            match self.links[index].as_mut().filter(|link| !link.is_dead).map(Link::post_announcement) {
+                Some(Ok(request)) => *announced = request,
+                Some(Err(_)) => self.kill(self.peer(index), "its queue pair takes no requests"),
                 None => {}
             }
         }
+        self.announced.insert(thread, requests);
         Ok(())
     }
 
-    /// Polls once; returns whether every peer has the announcement. The caller waits for a moment between two calls.
-    pub(super) fn poll_announced(&mut self) -> Result<bool, Error> {
-        self.poll()?;
-        let mut peers = self.links.iter().zip(&self.announced);
-        Ok(peers.all(|(link, request)| link.as_ref().is_none_or(|link| link.is_done(*request))))
+    /// Returns whether every peer has the announcement, as far as completions were polled.
+    pub(super) fn is_announced(&self, thread: usize) -> bool {
+        let requests = self.announced.get(&thread).map_or(&[][..], Vec::as_slice);
+        let mut peers = self.links.iter().zip(requests);
+        peers.all(|(link, request)| link.as_ref().is_none_or(|link| link.is_done(*request)))
     }
 
-    /// Tells the peers that this lane is awake.
-    pub(super) fn retract(&mut self) -> Result<(), Error> {
-        self.tell(Sleep::awake(self.sleeps))?;
-        (0..self.links.len()).try_for_each(|peer| self.flush(MachineId(peer as u16)))
+    /// Tells the peers that a thread is awake.
+    pub(super) fn retract(&mut self, thread: usize, sleep: Sleep) -> Result<(), Error> {
+        self.tell(thread, sleep)?;
+        (0..self.links.len()).try_for_each(|index| self.flush(self.peer(index)))
     }
 
     /// Waits until all writes are with their peers, and all threads to be woken are awake, but not beyond the
@@ -217,11 +202,12 @@ impl Lane {
     pub(super) fn drain(&mut self, deadline: Instant) -> Result<(), Error> {
         let mut looks = 0;
         loop {
-            for peer in 0..self.links.len() {
-                self.flush(MachineId(peer as u16))?;
-                let Some(link) = self.links[peer].as_mut().filter(|link| !link.is_quiet()) else { continue };
+            for index in 0..self.links.len() {
+                let peer = self.peer(index);
+                self.flush(peer)?;
+                let Some(link) = self.links[index].as_mut().filter(|link| !link.is_quiet()) else { continue };
                 if link.post_signed().is_err() {
-                    self.kill(MachineId(peer as u16), "its queue pair takes no requests");
+                    self.kill(peer, "its queue pair takes no requests");
                 }
             }
             self.poll()?;
@@ -236,6 +222,34 @@ impl Lane {
         let mut sum = Counts::default();
         self.links.iter().flatten().for_each(|link| sum.add_sends(&link.counts));
         sum
+    }
+}
+
+impl Polled for Lane {
+    /// Takes the available completions, and posts the requests that follow from them.
+    fn poll(&mut self) -> Result<(), Error> {
+        let Lane { sends, links, first, liveness, next_due, .. } = self;
+        sends.poll(&mut |completion: Completion| {
+            let index = ((completion.id >> PEER_SHIFT) as usize).wrapping_sub(*first);
+            let Some(link) = links.get_mut(index).and_then(Option::as_mut) else { return };
+            if completion.status != raw::WC_SUCCESS {
+                if !link.is_dead {
+                    link.is_dead = true;
+                    liveness.mark_lost(link.remote.peer, &failure(completion.status));
+                }
+                return;
+            }
+            link.complete(completion.id & ((1 << PEER_SHIFT) - 1));
+            if (link.has_chain() || link.has_later()) && !next_due.contains(&index) {
+                next_due.push(index);
+            }
+        })?;
+        self.follow_up()
+    }
+
+    /// Returns whether completions are to come, or sleepers are still to be looked for.
+    fn is_busy(&self) -> bool {
+        self.links.iter().flatten().any(Link::is_busy)
     }
 }
 

@@ -16,6 +16,9 @@
 //! word was on the board: the second look finds it. A completion means that the other device has the bytes,
 //! which is a moment before its processor sees them; `look_again`, twice a second, makes up for a look in
 //! that moment, and for a worker that computes for long and does not poll.
+//!
+//! Where threads share a link, one may announce its sleep while another's looks are due: so the looks that are due are
+//! made at every completion, until that of the last of their writes.
 
 use super::board::{Board, Sleep};
 use super::endpoint::Remote;
@@ -125,7 +128,8 @@ pub(super) struct Link {
     marks: VecDeque<Mark>,
     /// Park words to wake at the next flush.
     wakes: Vec<usize>,
-    /// Park words to check again when request `checked_at` is done, and those to check after a later request.
+    /// Park words to check again at completions, up to that of request `checked_at`, and those to check after a later
+    /// request.
     checks: Vec<usize>,
     checked_at: Option<u64>,
     later: Vec<usize>,
@@ -188,6 +192,11 @@ impl Link {
     /// Returns whether all requests are completed.
     pub(super) fn is_quiet(&self) -> bool {
         self.is_dead || (self.completed == self.written && self.wakes.is_empty() && self.later.is_empty())
+    }
+
+    /// Returns whether completions are to come, or sleepers are still to be looked for.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.is_dead && (!self.marks.is_empty() || !self.later.is_empty())
     }
 
     pub(super) fn is_done(&self, request: u64) -> bool {
@@ -297,6 +306,7 @@ impl Link {
             // Nothing is in flight: wakes for completed writes are checked at once.
             std::mem::swap(&mut self.checks, &mut self.later);
             self.check();
+            self.checks.clear();
         } else if is_check_due && self.work_requests.len() > 0 {
             std::mem::swap(&mut self.checks, &mut self.later);
             self.checked_at = Some(self.written);
@@ -352,13 +362,16 @@ impl Link {
         if let Some(shares) = &mut self.shares {
             shares.complete(self.completed);
         }
-        if self.checked_at.is_some_and(|at| at <= request) {
-            self.checked_at = None;
+        if let Some(at) = self.checked_at {
             self.check();
+            if at <= request {
+                self.checked_at = None;
+                self.checks.clear();
+            }
         }
     }
 
-    /// Makes the second look for the park words in `checks`.
+    /// Looks once more for the park words in `checks`.
     fn check(&mut self) {
         for index in 0..self.checks.len() {
             let offset = self.checks[index];
@@ -366,7 +379,6 @@ impl Link {
                 note(&mut self.later, offset);
             }
         }
-        self.checks.clear();
     }
 
     /// Returns whether requests wait to be posted.
@@ -393,11 +405,11 @@ impl Link {
         self.flush()
     }
 
-    /// Posts the chain, the own sleep's announcement last, and requests its completion: at that point all
+    /// Posts the chain, the announcement of a sleep last, and requests its completion: at that point all
     /// wakes so far are checked once more. Returns the request to wait for.
     pub(super) fn post_announcement(&mut self) -> Result<u64, Error> {
         self.settle_wakes();
-        self.checks.append(&mut self.later);
+        self.later.drain(..).for_each(|offset| note(&mut self.checks, offset));
         self.checked_at = Some(self.written);
         self.post(true)?;
         Ok(self.written)

@@ -2,15 +2,15 @@
 //! which is loaded at run time, so the same program runs on hosts without it.
 //!
 //! Here: the fabric and its connections. Beside it: `settings`, `survey` (choice of the device), `endpoint`
-//! and `terms` (exchanged data), `resources` and `open` (start), `lane` and `link` (the data path), `directory`,
-//! `peer_shares` and `shares` (shares, at owner and peer), `board` and `io_thread` (sleep, heartbeats, graceful
-//! close), `liveness` (lost peers), `raw` (libibverbs; all unsafe code). docs/rdma.md is for operators.
+//! and `terms` (exchanged data), `resources` and `open` (start), `lanes`, `lane` and `link` (the data path),
+//! `directory`, `peer_shares` and `shares` (shares, at owner and peer), `board` and `io_thread` (sleep, heartbeats,
+//! graceful close), `liveness` (lost peers), `raw` (libibverbs; all unsafe code). docs/rdma.md is for operators.
 //!
-//! Between two machines there is one queue pair for each worker (thesis 3.2.9), and one for heartbeats. A
-//! write is one RDMA WRITE from staged memory. Its flag travels with it where the device promises to place
-//! bytes in the order of their addresses (`ibv_query_qp_data_in_order`), otherwise in a second write behind
-//! it on the same queue pair: writes of one queue pair take effect in order. The reader loads the flag with
-//! `Acquire` [flag-last]; the `Release` is the device's.
+//! Between two machines there is one queue pair for each worker (thesis 3.2.9), or one that all workers share
+//! ([`Party::is_shared`]), and one for heartbeats. A write is one RDMA WRITE from staged memory. Its flag travels with
+//! it where the device promises to place bytes in the order of their addresses (`ibv_query_qp_data_in_order`),
+//! otherwise in a second write behind it on the same queue pair: writes of one queue pair take effect in order. The
+//! reader loads the flag with `Acquire` [flag-last]; the `Release` is the device's.
 //!
 //! A machine has an endpoint before it knows its peers: `VerbsFabric::prepare`, exchange of endpoints,
 //! `Prepared::open`; or, to find out which peers can be reached, `Prepared::connect`, `Connected::greet` and
@@ -22,6 +22,7 @@ mod directory;
 mod endpoint;
 mod io_thread;
 mod lane;
+mod lanes;
 mod link;
 mod liveness;
 mod open;
@@ -64,6 +65,9 @@ pub struct Party {
     pub workers: u16,
     /// Machines that this fabric serves, all others of the program or some, each with its number of workers.
     pub peers: Vec<(MachineId, u16)>,
+    /// All workers share one queue pair to each peer, in place of one for each worker; the same for all machines. For
+    /// many workers that send by one of them, as on machine ways; the others may write as well.
+    pub is_shared: bool,
 }
 
 impl Party {
@@ -151,7 +155,7 @@ impl Fabric for VerbsFabric {
 
     fn connect(&self, peer: MachineId, worker: WorkerId) -> Result<Box<dyn Connection>, Error> {
         self.region_bytes(peer)?;
-        let lane = self.core.lane_of(worker)?;
+        let lane = self.core.lane_of(worker, peer)?;
         self.connected.insert(peer, worker)?;
         Ok(Box::new(VerbsConnection { core: Arc::clone(&self.core), lane, peer }))
     }
@@ -171,8 +175,7 @@ impl Fabric for VerbsFabric {
     }
 
     fn poll(&self, worker: WorkerId) -> Result<(), Error> {
-        let lane = self.core.lane_of(worker)?;
-        self.core.lane(lane).poll()
+        self.core.poll(worker)
     }
 
     fn prepare_share(&self, share: &Share, range: Range<usize>) -> Result<(), Error> {

@@ -4,18 +4,21 @@
 //! (`mod`, `core`, `io_thread`).
 //!
 //! Between two machines there is a queue pair for each lane that either has (so a lane writes on its own, and
-//! both directions share it), and one for heartbeats, which is connected last: a machine whose first
-//! heartbeat is acknowledged knows that all queue pairs of the peer are ready.
+//! both directions share it), or one that all workers share, and one for heartbeats, which is connected last: a
+//! machine whose first heartbeat is acknowledged knows that all queue pairs of the peer are ready.
 
 use super::board::HEARTBEAT;
-use super::core::Core;
+use super::core::{Core, Sleeper};
 use super::directory::Directory;
 use super::endpoint::VerbsEndpoint;
 use super::io_thread::{Beat, IoThread};
 use super::lane::{Lane, tag_of};
+use super::lanes::Lanes;
 use super::link::{Link, RemoteEnd};
 use super::liveness::{VerbsLiveness, failure};
-use super::raw::{self, Completion, CompletionChannel, Device, MemoryRegion, Path, QueuePair, WorkRequests};
+use super::raw::{
+    self, Completion, CompletionChannel, CompletionQueue, Device, MemoryRegion, Path, QueuePair, WorkRequests,
+};
 use super::resources::{Own, PeerQueues};
 use super::settings::Settings;
 use super::{Party, VerbsFabric, resources, terms};
@@ -28,8 +31,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 /// Longest wait between two looks while peers come up.
@@ -84,7 +87,8 @@ impl Prepared {
             let (queue, board) = (way.heartbeat, remote.board);
             let beat =
                 Beat { peer: way.peer, queue, work_requests, board, is_in_flight: false, is_dead: false, beats: 0 };
-            routes.push(Route { remote, beat, path, trouble, queues: way.queues, staging: way.staging });
+            let PeerQueues { queues, sends, staging, .. } = way;
+            routes.push(Route { remote, beat, path, trouble, queues, sends, staging });
         }
         Ok(Connected { routes, own: self.own })
     }
@@ -113,6 +117,7 @@ struct Route {
     trouble: Option<Error>,
     /// The same as in [`PeerQueues`].
     queues: Vec<Arc<QueuePair>>,
+    sends: Vec<Arc<CompletionQueue>>,
     staging: Vec<Arc<MemoryRegion>>,
 }
 
@@ -185,6 +190,7 @@ impl Connected {
         let liveness = Arc::new(VerbsLiveness::new(Arc::clone(&board), move || port_trouble(&device, port)));
         let machines = usize::from(party.machines);
         let mut links: Vec<Vec<Option<Link>>> = sends.iter().map(|_| (0..machines).map(|_| None).collect()).collect();
+        let mut shared = Vec::new();
         let mut receivers = HashMap::new();
         let mut region_bytes = BTreeMap::new();
         let mut beats = Vec::new();
@@ -192,25 +198,28 @@ impl Connected {
         for route in self.routes.into_iter().filter(|route| !without.contains(&route.remote.peer)) {
             let RemoteEnd { peer, region_bytes: bytes, .. } = route.remote;
             region_bytes.insert(peer, bytes);
-            for (lane, staging) in route.staging.into_iter().enumerate() {
-                let pair = &route.queues[lane];
+            let lanes = route.queues.iter().zip(route.staging).zip(route.sends).enumerate();
+            for (lane, ((pair, staging), sends)) in lanes {
                 let chain = (settings.queue_depth / 4).max(1) as usize;
                 let work_requests = WorkRequests::new(staging, chain, pair.inline_bytes(), tag_of(peer));
                 let link = Link::new(route.remote, Arc::clone(pair), work_requests, Arc::clone(&board), bounds);
-                links[lane][usize::from(peer.0)] = Some(link);
+                if party.is_shared {
+                    shared.push((peer, Lane::new(sends, peer, vec![Some(link)], Arc::clone(&liveness))));
+                } else {
+                    links[lane][usize::from(peer.0)] = Some(link);
+                }
             }
             receivers.extend(route.queues.into_iter().map(|queue| (queue.number(), (peer, queue))));
             beats.push(route.beat);
         }
-        let lanes = links.into_iter().zip(sends).enumerate();
-        let lanes =
-            lanes.map(|(index, (links, sends))| Mutex::new(Lane::new(index, sends, links, Arc::clone(&liveness))));
-        let lanes: Vec<_> = lanes.collect();
+        let lanes = links.into_iter().zip(sends);
+        let lanes = lanes.map(|(links, sends)| Lane::new(sends, MachineId(0), links, Arc::clone(&liveness)));
+        let lanes = if party.is_shared { Lanes::of_peers(shared) } else { Lanes::of_threads(lanes) };
         let directory = Directory::new(Arc::clone(memory.domain()), Arc::clone(board.memory()));
         let core = Core {
             machine: party.machine,
             machines: party.machines,
-            parked_at: lanes.iter().map(|_| AtomicUsize::new(usize::MAX)).collect(),
+            sleepers: (0..=party.workers).map(|_| Sleeper::new()).collect(),
             lanes,
             receivers,
             memory,

@@ -7,6 +7,7 @@
 use super::directory::{CHUNK_BYTES, ENTRY_BYTES, Entry, LINE_BYTES, LINE_WORDS, parse_key};
 use super::endpoint::Remote;
 use super::lane::{Lane, give_way};
+use super::lanes::Polled;
 use super::peer_shares::PeerShares;
 use crate::SHARE_UNIT_BYTES;
 use crate::error::Error;

@@ -34,6 +34,7 @@ pub(super) fn endpoint(own: &Own, ways: &[PeerQueues]) -> VerbsEndpoint {
         is_ethernet: choice.is_ethernet,
         is_in_order: ways.iter().all(|way| way.heartbeat.places_in_order()),
         is_routable: choice.gid.kind == GidKind::RoceV2,
+        is_shared: party.is_shared,
         mtu: choice.mtu as u8,
         gid: choice.gid.address.octets(),
         lid: choice.lid,
@@ -59,6 +60,9 @@ pub(super) fn matching<'a>(
             "one is of a program of {} machines, the other of {}",
             party.machines, endpoint.machines
         ));
+    }
+    if endpoint.is_shared != party.is_shared {
+        return refuse("one has machine ways, the other has not: set GOSSAMER_MACHINE_WAYS alike on both".to_owned());
     }
     if usize::from(endpoint.lanes) != way.lanes {
         return refuse(format!("it has {} workers, not {}", endpoint.lanes.saturating_sub(1), way.lanes - 1));
@@ -167,6 +171,7 @@ mod tests {
             is_ethernet: true,
             is_in_order: false,
             is_routable: true,
+            is_shared: false,
             mtu: 3,
             gid: [0; 16],
             lid: 0,

@@ -1,7 +1,8 @@
 //! Two devices in one machine.
 
 use super::rig::{
-    self, DEVICES, Down, Lossy, TIMEOUT, each, lenient, on_device, open, open_spoiled, party, pinned_kib, prepare,
+    self, DEVICES, Down, Lossy, TIMEOUT, each, lenient, on_device, open, open_shared, open_spoiled, party, pinned_kib,
+    prepare,
 };
 use comm::conformance::{self, Effort, REGION_BYTES};
 use comm::verbs::{Flag, REGION_KEY_AT, Settings, VerbsFabric, survey};
@@ -26,7 +27,10 @@ fn effort() -> Effort {
 }
 
 fn conforms(machines: usize, settings: &Settings, effort: &Effort) -> Vec<VerbsFabric> {
-    let fabrics = open(&vec![3; machines], settings);
+    conform(open(&vec![3; machines], settings), effort)
+}
+
+fn conform(fabrics: Vec<VerbsFabric>, effort: &Effort) -> Vec<VerbsFabric> {
     let start = Instant::now();
     each(&fabrics, |fabric| conformance::run(fabric, effort));
     println!("{} ms: {:?}", start.elapsed().as_millis(), fabrics[0].counts());
@@ -64,6 +68,14 @@ fn conforms_with_the_flag_in_a_second_write_and_the_shortest_queues() {
     };
     // soft-RoCE would accept it, but it must not happen: more requests than the queue holds.
     conforms(2, &shortest, &Effort { writes: 1_000, wakes: 50, timeout: TIMEOUT });
+}
+
+#[test]
+fn conforms_with_a_queue_pair_that_all_workers_share() {
+    conform(open_shared(&[3; 3], &lenient()), &effort());
+    let shortest = Settings { queue_depth: 8, staging_bytes: 4096, flag: Flag::SecondWrite, ..lenient() };
+    let fabrics = conform(open_shared(&[3; 2], &shortest), &Effort { writes: 1_000, wakes: 50, timeout: TIMEOUT });
+    assert_eq!(fabrics[0].counts().queue_pairs, 1);
 }
 
 #[test]

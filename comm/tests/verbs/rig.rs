@@ -31,19 +31,39 @@ pub fn party(machine: u16, workers: &[u16]) -> Party {
         machines: workers.len() as u16,
         workers: workers[usize::from(machine)],
         peers: peers.map(|(peer, workers)| (MachineId(peer), *workers)).collect(),
+        is_shared: false,
     }
 }
 
 pub fn prepare(machine: u16, workers: &[u16], settings: &Settings) -> Result<Prepared, Error> {
+    prepare_party(party(machine, workers), settings)
+}
+
+fn prepare_party(party: Party, settings: &Settings) -> Result<Prepared, Error> {
     let region = Arc::new(Region::anonymous(REGION_BYTES).unwrap());
-    VerbsFabric::prepare(&on_device(machine, settings), party(machine, workers), region)
+    VerbsFabric::prepare(&on_device(party.machine.0, settings), party, region)
 }
 
 /// Opens all machines of a program with their endpoints exchanged, each changed by `spoil` on its way.
 pub fn open_spoiled(workers: &[u16], settings: &Settings, spoil: impl Fn(u16, &mut Vec<u8>)) -> Vec<VerbsFabric> {
     let machines = 0..workers.len() as u16;
-    let prepared: Vec<_> = machines.clone().map(|machine| prepare(machine, workers, settings).unwrap()).collect();
-    let endpoints: Vec<_> = machines
+    open_parties(machines.map(|machine| party(machine, workers)), settings, spoil)
+}
+
+/// Opens machines whose workers share a queue pair to each peer.
+pub fn open_shared(workers: &[u16], settings: &Settings) -> Vec<VerbsFabric> {
+    let machines = 0..workers.len() as u16;
+    let shared = |machine| Party { is_shared: true, ..party(machine, workers) };
+    open_parties(machines.map(shared), settings, |_, _| {})
+}
+
+fn open_parties(
+    parties: impl Iterator<Item = Party>,
+    settings: &Settings,
+    spoil: impl Fn(u16, &mut Vec<u8>),
+) -> Vec<VerbsFabric> {
+    let prepared: Vec<_> = parties.map(|party| prepare_party(party, settings).unwrap()).collect();
+    let endpoints: Vec<_> = (0u16..)
         .zip(&prepared)
         .map(|(machine, prepared)| {
             let mut endpoint = prepared.endpoint().to_vec();

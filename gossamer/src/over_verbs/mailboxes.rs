@@ -191,6 +191,7 @@ mod tests {
                         transports: &transports,
                         offers,
                         threads: &[2, 2, 2],
+                        has_ways: false,
                         deadline,
                     };
                     let peers: Vec<_> = (0..3).filter(|peer| *peer != own).map(MachineId).collect();

@@ -57,16 +57,24 @@ fn memory() -> String {
 
 fn machine_ways() -> String {
     let mut out =
-        "\n| machines x workers | slots | sockets | flags | direct ways a worker | their rings |\n".to_owned();
-    out += "|---|---:|---:|---:|---:|---:|\n";
+        "\n| machines x workers | slots | queue pairs | staging | sockets | flags | direct ways a worker | their rings \
+         |\n"
+            .to_owned();
+    out += "|---|---:|---:|---:|---:|---:|---:|---:|\n";
     for (machines, workers) in RACKS {
         let hidden = crate::service::HIDDEN_WORKERS;
         let layout = Layout::choose(vec![workers; machines], hidden, Slots::NETWORK, Some(true));
         let others = machines - 1;
+        // For each machine one for both directions, and one for heartbeats.
+        let (queue_pairs, staging) = (2 * others, bytes(others * Settings::default().staging_bytes));
         // For each machine one there and one back, and one for heartbeats. A flag a way.
         let (slots, sockets) = (bytes(layout.slots_bytes(0)), 3 * others);
         let (direct_ways, rings) = (layout.limits(0).rings, bytes(layout.direct_bytes(0)));
-        let _ = writeln!(out, "| {machines} x {workers} | {slots} | {sockets} | {others} | {direct_ways} | {rings} |");
+        let _ = writeln!(
+            out,
+            "| {machines} x {workers} | {slots} | {queue_pairs} | {staging} | {sockets} | {others} | {direct_ways} | \
+             {rings} |"
+        );
     }
     out
 }

@@ -14,20 +14,20 @@ const SMALL_TIME_LIMIT: Duration = Duration::from_secs(50);
 /// The rack with processes that no launcher of ours starts.
 const PLAIN: &str = "plain3";
 
-/// The rack with a stub for libibverbs.
-const STUB: &str = "stub2";
+/// Racks with a stub for libibverbs.
+const STUB: [&str; 2] = ["stub2", WAYS[2]];
 
 /// Racks whose programs outlive a machine: see `losses`.
 const LOSSY: [&str; 3] = ["lossy_shm3", "lossy_tcp3", "lossy_ways3"];
 
 /// Racks with machine ways.
-const WAYS: [&str; 2] = ["shm_ways3", "tcp_ways3"];
+const WAYS: [&str; 3] = ["shm_ways3", "tcp_ways3", "stub_ways3"];
 
 /// Racks that are much like others, or start a program for each behaviour: repetitions go down to a tenth there.
-const SMALL: [&str; 8] = ["auto3", PLAIN, STUB, LOSSY[0], LOSSY[1], LOSSY[2], WAYS[0], WAYS[1]];
+const SMALL: [&str; 9] = ["auto3", PLAIN, STUB[0], LOSSY[0], LOSSY[1], LOSSY[2], WAYS[0], WAYS[1], WAYS[2]];
 
 /// Racks that are much like others, or have emulated processors: some behaviours run there, each time others.
-const SAMPLED: [&str; 6] = ["auto3", PLAIN, STUB, "verbs2", WAYS[0], WAYS[1]];
+const SAMPLED: [&str; 7] = ["auto3", PLAIN, STUB[0], "verbs2", WAYS[0], WAYS[1], WAYS[2]];
 
 /// A kind of rack.
 #[derive(Clone, Copy)]
@@ -39,7 +39,7 @@ pub struct Deployment {
 }
 
 impl Deployment {
-    const ALL: [Deployment; 11] = [
+    const ALL: [Deployment; 12] = [
         Deployment { name: "alone", machines: 0, options: &[] },
         Deployment { name: "shm2", machines: 2, options: &["--fabric", "shm"] },
         Deployment { name: "shm3", machines: 3, options: &["--fabric", "shm"] },
@@ -52,7 +52,8 @@ impl Deployment {
         // No launcher: the processes meet by themselves.
         Deployment { name: PLAIN, machines: 3, options: &[] },
         // Everything but the device: a stub writes to the other machine's memory.
-        Deployment { name: STUB, machines: 2, options: &["--fabric", "verbs", "--threads", "4"] },
+        Deployment { name: STUB[0], machines: 2, options: &["--fabric", "verbs", "--threads", "4"] },
+        Deployment { name: STUB[1], machines: 3, options: &["--fabric", "verbs", "--machine-ways", "on"] },
         // Needs an RDMA device: `cargo dev rdma`.
         Deployment {
             name: "verbs2",
@@ -126,7 +127,7 @@ impl Deployment {
             launcher.args(["run", "--local", &self.machines.to_string()]).args(self.options).arg(suite);
             launcher
         };
-        if self.name == STUB {
+        if STUB.contains(&self.name) {
             command.env("LD_LIBRARY_PATH", gossamer_tests::stub::folder().expect("the stub was built with the suite"));
         }
         if SMALL.contains(&self.name) && std::env::var_os("SUITE_EFFORT").is_none() {
