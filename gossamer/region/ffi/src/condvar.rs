@@ -9,7 +9,7 @@ use libc::{clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t, times
 use crate::mutex::{pthread_mutex_lock, pthread_mutex_unlock};
 use crate::real::real;
 use crate::waits::{self, Kind};
-use crate::{arena, line, side, table, told};
+use crate::{arena, clocks, line, side, table, told};
 
 #[repr(C)]
 struct Condvar {
@@ -55,7 +55,7 @@ impl Condvar {
         // SAFETY: as the caller says.
         let unlocked = unsafe { pthread_mutex_unlock(mutex) };
         let left = match unlocked {
-            0 => time.map(|(clock, time)| side::until(clock, &time)),
+            0 => time.map(|(clock, time)| clocks::until(clock, &time)),
             _ => Some(Duration::ZERO),
         };
         let turn = waits::during(Kind::Condvar, self.address(), left, || line::wait(self.address(), ticket, left));

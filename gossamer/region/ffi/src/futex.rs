@@ -19,7 +19,7 @@ use crate::call::{Call, OPERATION, WITH_SECOND};
 use crate::line::{self, ALL, Turn};
 use crate::refused::refuse_other;
 use crate::waits::{self, Kind};
-use crate::{awaited, side, table};
+use crate::{awaited, clocks, side, table};
 
 /// Result of a call: a count, or an error number.
 type Done = Result<u64, c_int>;
@@ -152,7 +152,7 @@ impl Limit {
         match self {
             Limit::None => None,
             Limit::After(end) => Some(end.saturating_duration_since(Instant::now())),
-            Limit::At(clock, time) => Some(side::until(*clock, time)),
+            Limit::At(clock, time) => Some(clocks::until(*clock, time)),
         }
     }
 }

@@ -16,8 +16,8 @@
 //!    `own_stack.rs`, `stack.rs`, `cleanup.rs`, `ends.rs`: threads; `of_other.rs`: calls about another one; `keys.rs`:
 //!    their own values; `block.rs`, `host.rs`, `moves.rs`, `ties.rs`, `handles.rs`, `pending.rs`, `arithmetic.rs`,
 //!    `thread_calls.rs`: threads that may move; `record.rs`, `reason.rs`, `wishes.rs`, `safe_points.rs`, `callers.rs`,
-//!    `sleeps.rs`, `timer.rs`, `anywhere.rs`: and that others ask to; `listed.rs`: as others see them;
-//!    `balance.rs`, `spread.rs`: and that go by themselves
+//!    `sleeps.rs`, `timer.rs`, `anywhere.rs`: and that others ask to; `clocks.rs`, `alarms.rs`: their clocks;
+//!    `listed.rs`: as others see them; `balance.rs`, `spread.rs`: and that go by themselves
 //! 5. `line.rs`: queues of waiting threads, kept on one machine for each address; `mutex.rs`, `condvar.rs`,
 //!    `rwlock.rs`, `semaphore.rs`: locks built on them, each in the bytes of the C library's own; `gather.rs`,
 //!    `barrier.rs`: barriers; `sync.rs`: the mutexes and barriers of the header; `c11.rs`: C11's names; `waits.rs`,
@@ -42,6 +42,7 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod affinity;
+mod alarms;
 mod allocate;
 mod anywhere;
 mod arena;
@@ -55,6 +56,7 @@ mod c11;
 mod call;
 mod callers;
 mod cleanup;
+mod clocks;
 mod condvar;
 mod copy;
 mod copyin;

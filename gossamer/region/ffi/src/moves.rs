@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::arithmetic::Arithmetic;
 use crate::block::Block;
+use crate::clocks::{self, Times};
 use crate::host::{self, Left, ThreadWords};
 use crate::mask::{self, Mask};
 use crate::pending::Waiting;
@@ -63,6 +64,8 @@ struct Moving {
     values: Vec<(u64, usize)>,
     /// Signals that wait for it.
     signals: Vec<Waiting>,
+    /// Times that it may have read.
+    told: Times,
 }
 
 /// On a host, with signals blocked: runs a thread, in a block that is filled here. Returns whether the host may run
@@ -188,7 +191,8 @@ fn send(id: u64, stack: Place, block: &Block, program: usize, to: u16) -> bool {
     let ask = record::end(id);
     let reason = ask.as_ref().map_or(Reason::Own, |ask| ask.reason_to(to));
     let (block, nice, signals) = (*block, nice(), pending::take());
-    let moving = Moving { id, stack, block, name, nice, program, past, pushed, objects, values, signals };
+    let moving =
+        Moving { id, stack, block, name, nice, program, past, pushed, objects, values, signals, told: clocks::told() };
     if is_open {
         send_along(to, moving.touched());
     }
@@ -245,12 +249,13 @@ fn arrive(moving: Moving) -> bool {
 
 /// On a host, with signals blocked.
 fn go_on(moving: Moving) -> bool {
-    let Moving { id, stack, block, program, .. } = moving;
+    let Moving { id, stack, block, program, told, .. } = moving;
     forget_the_last();
     Arithmetic::reset();
     ids::act_as(id);
     moving.take_over();
     block.arrive();
+    clocks::wait_for(&told);
     assert!(timer::is_blocked(), "a signal of its timer comes while the thread is between two hosts");
     // SAFETY: the machine that it left has sent it here, once.
     let left = unsafe { host::go_on(block.pointer, host::context_at(program), words_of(id), 0) };

@@ -11,7 +11,7 @@ use region_calls::call;
 use crate::real::real;
 use crate::semaphore::Count;
 use crate::waits::{self, Kind};
-use crate::{ids, refused, safe_points, side, table};
+use crate::{clocks, ids, refused, safe_points, side, table};
 
 /// Layout of the C library's mutex, as far as its initialisers depend on it: all zero but for `kind`.
 #[repr(C)]
@@ -103,7 +103,7 @@ fn wait_until(count: &Count, clock: libc::clockid_t, time: *const timespec) -> R
     // SAFETY: the caller's.
     let time = unsafe { *time };
     match side::is_time(&time) {
-        true if count.take(Some(side::until(clock, &time))) => Ok(()),
+        true if count.take(Some(clocks::until(clock, &time))) => Ok(()),
         true => Err(libc::ETIMEDOUT),
         false => Err(libc::EINVAL),
     }

@@ -10,7 +10,7 @@ use region_calls::{Call, call};
 
 use crate::real::real;
 use crate::told::tell_once;
-use crate::{FAILURE_STATUS, arena, block, ids, side};
+use crate::{FAILURE_STATUS, alarms, arena, block, ids, side};
 
 /// The first call that this machine has refused, and its thread, in words.
 static FIRST: OnceLock<String> = OnceLock::new();
@@ -185,9 +185,14 @@ pub unsafe extern "C" fn timer_create(
     // SAFETY: null, or the caller's.
     let starts_thread = unsafe { event.as_ref() }.is_some_and(|event| event.sigev_notify == libc::SIGEV_THREAD);
     if !side::is_programs() || !starts_thread {
-        return real!(
+        let done = real!(
             timer_create: fn(libc::clockid_t, *mut libc::sigevent, *mut libc::timer_t) -> c_int, clock, event, timer
         );
+        if done == 0 {
+            // SAFETY: the call has written it.
+            alarms::note(unsafe { *timer }, clock);
+        }
+        return done;
     }
     refuse("timer_create", const { call("timer_create", "with SIGEV_THREAD") });
     -1

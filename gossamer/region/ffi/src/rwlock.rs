@@ -12,7 +12,7 @@ use trust::link::wait_in_line;
 
 use crate::real::real;
 use crate::waits::{self, Kind};
-use crate::{ids, line, safe_points, side, table};
+use crate::{clocks, ids, line, safe_points, side, table};
 
 #[derive(Default)]
 struct Lock {
@@ -161,7 +161,7 @@ fn timed_lock(address: usize, write: bool, clock: clockid_t, time: *const timesp
     if !side::is_time(&time) {
         return libc::EINVAL;
     }
-    let left = side::until(clock, &time);
+    let left = clocks::until(clock, &time);
     let taker = Taker::new(write);
     side::at(line::home_of(address), move || take(address, taker, Some(left)))
 }

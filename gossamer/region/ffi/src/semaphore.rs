@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::real::real;
 use crate::waits::{self, Kind};
-use crate::{arena, line, safe_points, side, table, told};
+use crate::{arena, clocks, line, safe_points, side, table, told};
 
 /// A count in the program's memory: holders and waiters, less the initial value.
 pub(crate) struct Count {
@@ -176,7 +176,7 @@ fn wait_until(count: &Count, clock: libc::clockid_t, time: &libc::timespec) -> c
     safe_points::at_call();
     match side::is_time(time) {
         _ if count.try_take() => 0,
-        true if count.take(Some(side::until(clock, time))) => 0,
+        true if count.take(Some(clocks::until(clock, time))) => 0,
         true => fail(libc::ETIMEDOUT),
         false => fail(libc::EINVAL),
     }

@@ -400,15 +400,6 @@ where
     }
 }
 
-/// Returns the time left until a time of a clock; zero if it is over.
-pub(crate) fn until(clock: libc::clockid_t, time: &libc::timespec) -> Duration {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: it writes `now`.
-    unsafe { libc::clock_gettime(clock, &raw mut now) };
-    let of = |time: &libc::timespec| time.tv_sec as i128 * 1_000_000_000 + i128::from(time.tv_nsec);
-    Duration::from_nanos(u64::try_from((of(time) - of(&now)).max(0)).unwrap_or(u64::MAX))
-}
-
 /// Whether POSIX accepts it as a time.
 pub(crate) fn is_time(time: &libc::timespec) -> bool {
     (0..1_000_000_000).contains(&time.tv_nsec)

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint};
 use libc::{clockid_t, timespec};
 
 use crate::real::real;
-use crate::safe_points;
+use crate::{clocks, safe_points};
 
 /// Functions of the C library by which a thread sleeps: `name(arguments) -> type`.
 macro_rules! sleeps {
@@ -28,6 +28,22 @@ sleeps! {
     sleep(seconds: c_uint) -> c_uint;
     usleep(microseconds: libc::useconds_t) -> c_int;
     nanosleep(time: *const timespec, left: *mut timespec) -> c_int;
-    clock_nanosleep(clock: clockid_t, flags: c_int, time: *const timespec, left: *mut timespec) -> c_int;
     thrd_sleep(time: *const timespec, left: *mut timespec) -> c_int;
+}
+
+/// The C library's function, by machine 0's clock (`clocks.rs`).
+///
+/// # Safety
+/// As for the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clock_nanosleep(
+    clock: clockid_t,
+    flags: c_int,
+    time: *const timespec,
+    left: *mut timespec,
+) -> c_int {
+    safe_points::at_call();
+    let done = clocks::sleep(clock, flags, time, left);
+    safe_points::at_call();
+    done
 }

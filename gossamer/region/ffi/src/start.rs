@@ -15,9 +15,9 @@ use crate::moves::Begin;
 use crate::objects::{self, INIT_ARRAY_BYTES};
 use crate::real::real;
 use crate::{
-    FAILURE_STATUS, affinity, anywhere, bind, block, callers, end_of_program, environment, exec, files, hang, heap,
-    ids, listed, marks, memory, own_address, process, refused, report, safe_points, side, signals, spread, stopped,
-    threads, trap, wishes,
+    FAILURE_STATUS, affinity, anywhere, bind, block, callers, clocks, end_of_program, environment, exec, files, hang,
+    heap, ids, listed, marks, memory, own_address, process, refused, report, safe_points, side, signals, spread,
+    stopped, threads, trap, wishes,
 };
 
 /// Stack of the main function. It takes memory only where it is touched.
@@ -217,6 +217,9 @@ fn run_program(
     let first = copy(&[words.len(), argv, envp].map(usize::to_ne_bytes).concat());
     files::streams::replace();
     fillers.release();
+    if block::are_on() {
+        clocks::begin(end_of_program::has_begun);
+    }
     let prepared = threads::prepare(run_main as *const () as usize, first, STACK_BYTES, true, None);
     let first = prepared.and_then(|(start, _)| threads::first(start.with_mask(mask), end_of_program::end_with_threads));
     if first.is_none_or(|first| starter.send(Box::new(first)).is_err()) {

@@ -20,7 +20,8 @@ use crate::stack::{GUARD_BYTES, Stack};
 use crate::table::{self, table};
 use crate::waits::{self, Kind};
 use crate::{
-    affinity, arena, copy, ends, ids, joins, magazine, objects, openmp, refused, safe_points, side, starter, trap,
+    affinity, arena, clocks, copy, ends, ids, joins, magazine, objects, openmp, refused, safe_points, side, starter,
+    trap,
 };
 
 /// Stack of the program's functions, by default.
@@ -326,7 +327,7 @@ pub unsafe extern "C" fn pthread_clockjoin_np(
         return libc::EINVAL;
     }
     // SAFETY: as the caller says.
-    unsafe { join(id, result, time.map(|time| side::until(clock, time))) }
+    unsafe { join(id, result, time.map(|time| clocks::until(clock, time))) }
 }
 
 /// Joins one of our threads.

@@ -288,6 +288,13 @@ fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
         let ignored = lacks(&LAUNCH) || lacks(&"gcc");
         trials.push(Trial::test(name, move || test(&here)).with_ignored_flag(ignored));
     }
+    let cannot_change_clocks = rack::cannot_change_clocks();
+    if let Some(cause) = &cannot_change_clocks {
+        println!("SKIPPED: no host with clocks of its own: {cause}");
+    }
+    let here = Arc::clone(place);
+    let ignored = lacks(&LAUNCH) || lacks(&"gcc") || cannot_change_clocks.is_some();
+    trials.push(Trial::test("rack::clocks", move || rack::clocks(&here)).with_ignored_flag(ignored));
     trials.extend(before::trials(place, lacks));
     trials.extend(waits::trials(place, cannot_share.is_none()));
     trials.extend(moves::trials(place, lacks(&LAUNCH) || lacks(&"gcc") || lacks(&"g++")));

@@ -4,13 +4,15 @@
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use libtest_mimic::Failed;
 
-use crate::{LAUNCH, Place, RUN, Runs, WAYS, Way, build, oracle, pthreads, run, same, start, succeeded, workload};
+use crate::{
+    LAUNCH, Place, RUN, Runs, WAYS, Way, build, moves, oracle, pthreads, run, same, start, succeeded, workload,
+};
 
 /// Hosts; their machines are in the order of their names.
 const HOSTS: [&str; 2] = ["alpha", "beta"];
@@ -27,6 +29,11 @@ struct Rack {
 impl Rack {
     /// Starts a rack; `cache` is the prefix of the daemons' program folders.
     fn start(place: &Place, cache: &str) -> Result<Rack, Failed> {
+        Rack::start_with(place, cache, |_| Command::new(&place.launcher))
+    }
+
+    /// Same as [`Rack::start`], where `command` runs the daemon of a host.
+    fn start_with(place: &Place, cache: &str, command: impl Fn(&str) -> Command) -> Result<Rack, Failed> {
         let folder = tempfile::tempdir()?;
         let user = String::from_utf8(Command::new("id").arg("-un").output()?.stdout)?;
         static RACKS: AtomicU32 = AtomicU32::new(0);
@@ -43,7 +50,7 @@ impl Rack {
         succeeded(&run(Command::new(&place.launcher).arg("keygen").arg(folder.path().join("rack.key")))?)?;
         let mut rack = Rack { folder, daemons: Vec::new() };
         for name in HOSTS {
-            let mut daemon = Command::new(&place.launcher);
+            let mut daemon = command(name);
             daemon.args(["--host", name, "--rack"]).arg(&file);
             daemon.arg("--cache").arg(rack.folder.path().join(format!("{cache}{name}")));
             rack.daemons.push(daemon.stdin(Stdio::null()).stderr(Stdio::piped()).spawn()?);
@@ -141,6 +148,39 @@ pub fn files_are_sent(place: &Place) -> Result<(), Failed> {
     refused(rack.way("auto").starter, &["library.so is empty"])?;
     std::fs::copy(&place.library, &library)?;
     refused(rack.way("auto").starter, &["host alpha: ", "no way to name a path with a space", "--cache"])
+}
+
+/// Runs a program where the host's clocks have other times.
+const OTHER_CLOCKS: [&str; 7] =
+    ["unshare", "--time", "--monotonic", "1000000", "--boottime", "2000000", "--kill-child"];
+
+fn with_other_clocks(program: &Path) -> Command {
+    let mut command = Command::new(OTHER_CLOCKS[0]);
+    command.args(&OTHER_CLOCKS[1..]).arg(program);
+    command
+}
+
+/// Returns the reason why no program here has other clocks, if there is one.
+pub fn cannot_change_clocks() -> Option<String> {
+    match with_other_clocks(Path::new("true")).output() {
+        Ok(done) if done.status.success() => None,
+        Ok(done) => Some(String::from_utf8_lossy(&done.stderr).into_owned()),
+        Err(error) => Some(format!("unshare (util-linux): {error}")),
+    }
+}
+
+/// Threads that move between hosts have the clocks of the first one, whichever was started first.
+pub fn clocks(place: &Place) -> Result<(), Failed> {
+    let built = moves::build(place, "clocks.c", "gcc")?;
+    for other in HOSTS {
+        let rack = Rack::start_with(place, "cache-", |host| match host == other {
+            true => with_other_clocks(&place.launcher),
+            false => Command::new(&place.launcher),
+        })?;
+        let starter = rack.starter(&["--region", "auto", "--move", "asked"]);
+        same(other, succeeded(&run(&mut start(place, starter, &built))?)?, "clocks: ok\n")?;
+    }
+    Ok(())
 }
 
 /// Words with which this test acts as the daemon, or the part that a daemon starts.
