@@ -17,20 +17,25 @@ impl Real {
         Real { name, found: AtomicUsize::new(0) }
     }
 
+    #[inline(always)]
     pub(crate) fn address(&self) -> usize {
         match self.found.load(Ordering::Relaxed) {
-            0 => {
-                let look = || c_function(self.name).or_else(|| next(self.name));
-                // Every C library that this is built for has it. Of another library, the caller has the function.
-                let found = side::outside(look).unwrap_or_else(|| {
-                    eprintln!("gossamer: no loaded library has the function {}", self.name.to_string_lossy());
-                    std::process::abort()
-                });
-                self.found.store(found, Ordering::Relaxed);
-                found
-            }
+            0 => self.look_up(),
             found => found,
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_up(&self) -> usize {
+        let look = || c_function(self.name).or_else(|| next(self.name));
+        // Every C library that this is built for has it. Of another library, the caller has the function.
+        let found = side::outside(look).unwrap_or_else(|| {
+            eprintln!("gossamer: no loaded library has the function {}", self.name.to_string_lossy());
+            std::process::abort()
+        });
+        self.found.store(found, Ordering::Relaxed);
+        found
     }
 }
 
