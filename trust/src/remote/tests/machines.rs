@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 
 use super::{NONE, Probe, frame};
-use crate::api::link::{Buffer, Carrier, Operation, attach};
+use crate::api::link::{Buffer, Carrier, Operation, attach, lose};
 use crate::ids::{TrusteeId, worker_id};
 use crate::request::OperationOf;
 use crate::runtime::worker;
@@ -211,6 +211,26 @@ fn some_machines_are_asked_at_a_time() {
             assert!(is_there());
             machines.tell(asked[0], &[]);
         }
+        assert!(!is_there());
+    });
+}
+
+/// It is asked by a round that is under way; the trustee's next question goes to the others.
+#[test]
+fn a_machine_that_is_lost_meanwhile_holds_up_no_round() {
+    play(TWO, |machines, is_there| {
+        assert_eq!(machines.asked(), [7, 8]);
+        lose(7);
+        assert_eq!(machines.asked(), [8]);
+        machines.tell(8, &[]);
+        assert!(is_there(), "that was the answer to the question before the loss");
+        limits::wait_until("the next question is asked", || {
+            yield_now();
+            machines.questions() == 1
+        });
+        machines.tell(8, &[(0, 1)]);
+        assert!(is_there());
+        machines.serve(2, 1);
         assert!(!is_there());
     });
 }
