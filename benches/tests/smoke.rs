@@ -199,9 +199,9 @@ fn tune() {
 
 #[test]
 fn echo() {
-    let ran = measure("echo --only threads,shm,tcp");
-    let series = ran.series(&["median_mops"], 2);
-    assert_eq!(series.len(), 3 * 2 * 2, "three contenders, two sizes, two numbers of outstanding requests");
+    let ran = measure("echo --only threads,shm,tcp,shm-ways,tcp-ways");
+    let series = ran.series(&["median_mops", "memory_mib"], 2);
+    assert_eq!(series.len(), 5 * 2 * 2, "five contenders, two sizes, two numbers of outstanding requests");
     series.iter().for_each(assert_quantiles);
     assert_eq!(ran.drawn, 2, "throughput over the size, and the tail over throughput");
     ran.has_targets(8);
